@@ -1,0 +1,1 @@
+"""The facts and rules of an order's journey: frozen values, no I/O, no imports from outside."""
