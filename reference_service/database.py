@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import os
 import secrets
 import sqlite3
 import threading
 from collections.abc import Iterator, Mapping
 from contextlib import closing, contextmanager
 from datetime import UTC, datetime
+from pathlib import Path
 
 from .errors import StartError
 
@@ -17,7 +17,7 @@ SCHEMA_VERSION = 1
 BUSY_TIMEOUT_MS = 5_000
 
 _MAGIC = b"SQLite format 3\0"
-_SCHEMA = os.path.join(os.path.dirname(__file__), "schema.sql")
+_SCHEMA = Path(__file__).with_name("schema.sql")
 _UNREADABLE = {"SQLITE_NOTADB", "SQLITE_CORRUPT"}
 
 
@@ -102,7 +102,7 @@ def unusable(path: str, error: sqlite3.Error | OSError) -> StartError:
 def is_empty(path: str) -> bool:
     """Whether there is no file, or one without a byte."""
     try:
-        return os.stat(path).st_size == 0
+        return Path(path).stat().st_size == 0
     except FileNotFoundError:
         return True
 
@@ -121,7 +121,7 @@ def _is_created(path: str) -> bool:
     """Whether the file holds a ledger; without a single table it is a creation cut short."""
     if is_empty(path):
         return False
-    with open(path, "rb") as file:
+    with Path(path).open("rb") as file:
         header = file.read(72)
     # SQLite would write to a foreign file in WAL mode merely by closing it, so what the header
     # already tells is not left to SQLite. A fresh header is all zero until the first checkpoint.
@@ -143,8 +143,7 @@ def _is_created(path: str) -> bool:
 
 def _create(path: str, stock: Mapping[str, int]) -> None:
     """Tables, ledger id and stock in one transaction: a kill leaves all of it or nothing."""
-    with open(_SCHEMA, encoding="utf-8") as file:
-        schema = file.read()
+    schema = _SCHEMA.read_text(encoding="utf-8")
     with closing(_connect(path, synchronous="FULL")) as connection:
         connection.execute("PRAGMA journal_mode = WAL")
         # executescript commits what is open before it starts, so the BEGIN is inside of it

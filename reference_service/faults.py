@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field, fields
+from pathlib import Path
 from typing import Any
 
 from .errors import StartError
@@ -94,8 +95,7 @@ def parse_stock(mapping: Mapping[str, Any]) -> dict[str, int]:
 def load_fixture(path: str) -> Fixture:
     """Read a fixture file. Raises StartError ``FIXTURE_INVALID``."""
     try:
-        with open(path, "rb") as file:
-            document = read_json(file.read())
+        document = read_json(Path(path).read_bytes())
     except OSError as error:
         raise _invalid(f"{path}: {error.strerror}") from error
     except ValueError as error:

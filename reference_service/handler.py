@@ -134,7 +134,7 @@ class Handler(http.server.BaseHTTPRequestHandler):
             answer = _refused(refusal)
         except OSError:
             raise  # the connection: nobody is left to answer
-        except Exception as error:
+        except Exception as error:  # noqa: BLE001 - whatever it is, the client gets an answer
             report(f"{self.command} {path!a}", error)
             answer = _refused(Refusal(500, "INTERNAL", "the service failed; its stderr says more"))
         try:

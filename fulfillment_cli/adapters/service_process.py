@@ -77,6 +77,8 @@ async def running_service(
         stdout=asyncio.subprocess.PIPE,
         stderr=None if verbose else asyncio.subprocess.DEVNULL,
         env=environment | {"FULFIL_SERVICE_TOKEN": token},
+        # The terminal's Ctrl-C is for the runner, which ends the service in its own time.
+        start_new_session=True,
     )
     try:
         ready = await _first_line(process)

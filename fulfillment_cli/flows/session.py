@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 
-from fulfillment_cli.adapters.model import SessionState
+from fulfillment_cli.adapters.prompts import SessionState
 from fulfillment_cli.domain.checkpoint import Checkpoint
 from fulfillment_cli.domain.errors import AnswerRefused, UsageError
 from fulfillment_cli.domain.order import ContextEntry, Order, SessionAnswer

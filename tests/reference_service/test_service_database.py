@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import os
+import shutil
 import sqlite3
 import stat
 import subprocess
@@ -132,6 +132,24 @@ def test_another_database_is_refused_and_left_as_it_was(
     assert {item.name: item.read_bytes() for item in tmp_path.iterdir()} == before
 
 
+@pytest.mark.parametrize("make", [foreign_version, foreign_application])
+def test_not_even_the_wal_of_a_crashed_stranger_is_touched(tmp_path: Path, make: Any) -> None:
+    original, copy = tmp_path / "original.sqlite", tmp_path / "copies" / "s.sqlite"
+    copy.parent.mkdir()
+    with closing(sqlite3.connect(original)) as connection:
+        make(connection)
+        connection.execute("PRAGMA journal_mode = WAL")
+        with connection:
+            connection.execute("INSERT INTO inventory VALUES ('theirs')")
+        for suffix in ("", "-wal"):
+            shutil.copy(f"{original}{suffix}", f"{copy}{suffix}")
+    before = {item.name: item.read_bytes() for item in copy.parent.iterdir()}
+    assert before["s.sqlite-wal"]
+    with pytest.raises(StartError):
+        opened(copy)
+    assert {item.name: item.read_bytes() for item in copy.parent.iterdir()} == before
+
+
 @pytest.mark.parametrize("content", [b"x", b"not a database at all " * 100, bytes(4096)])
 def test_a_file_that_is_no_database_is_refused(tmp_path: Path, content: bytes) -> None:
     path = tmp_path / "s.sqlite"
@@ -209,4 +227,4 @@ def test_a_lock_is_exclusive_and_its_file_stays_private(tmp_path: Path) -> None:
             DatabaseLock.acquire(path, timeout=0.05)
         assert (caught.value.code, caught.value.exit_status) == ("DATABASE_BUSY", 5)
     with DatabaseLock.acquire(path, timeout=0):
-        assert stat.S_IMODE(os.stat(f"{path}.lock").st_mode) == 0o600
+        assert stat.S_IMODE(Path(f"{path}.lock").stat().st_mode) == 0o600

@@ -1,0 +1,1 @@
+"""The promise, run: end-to-end experiments and a crash matrix over the real program."""
