@@ -43,8 +43,8 @@ _CJK_LEADS = "到至往寄送给址是へに宛先은는로"
 _CLOSES = "\n;|\"'”“»)>]}\t；。」』）！!?？*`"
 _TRAILS = re.compile(
     r"^[\s,，、]*(?:please|thanks|thank|thx|by|before|until|till|asap|on|for|attn|no later|if|and"
-    r"|as|with|bitte|danke|bis|am|vor|mit|und|merci|avant|s'il|svp|le|por favor|gracias|antes|para|y"
-    r"|per favore|grazie|entro|prego|obrigado|dank|graag|tak|cheers|regards|when|this|today"
+    r"|as|with|bitte|danke|bis|am|vor|mit|und|merci|avant|s'il|svp|le|por favor|gracias|antes|para"
+    r"|y|per favore|grazie|entro|prego|obrigado|dank|graag|tak|cheers|regards|when|this|today"
     r"|tomorrow|in time|we|i|the order|qty|quantity|sku|item"
     r"|请|谢谢|お願い|に|へ|まで|です|로|으로)"
     r"(?![A-Za-z])",

@@ -10,7 +10,7 @@ import asyncio
 import time
 from collections.abc import AsyncIterator, Callable
 from contextlib import AsyncExitStack, asynccontextmanager
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar, cast
 
 from fulfillment_cli.adapters.completions import content_of, facts_of
 from fulfillment_cli.adapters.grounding import ground
@@ -258,7 +258,9 @@ async def open_model(
         )
         import openai
 
-        client = openai.AsyncOpenAI(api_key=key, base_url=base_url, max_retries=0, http_client=http)
+        client = openai.AsyncOpenAI(
+            api_key=key, base_url=base_url, max_retries=0, http_client=cast("Any", http)
+        )
         yield Model(
             client,
             settings,
