@@ -81,6 +81,15 @@ def read_ledger(path: Path) -> dict[str, list[Row]]:
         }
 
 
+def operation_states(path: Path) -> list[str]:
+    """State of every operation of a running service; none while it has no tables yet."""
+    try:
+        with closing(sqlite3.connect(f"{path.absolute().as_uri()}?mode=ro", uri=True)) as reader:
+            return [row[0] for row in reader.execute("SELECT state FROM operations ORDER BY seq")]
+    except sqlite3.OperationalError:
+        return []
+
+
 def effects(ledger: dict[str, list[Row]], task_id: str) -> list[str]:
     """What is wrong with a task's effects, counted from the ledger's rows; empty if nothing.
 

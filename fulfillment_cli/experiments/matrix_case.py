@@ -145,7 +145,7 @@ class Trial:
             if service is not None and not service.alive():
                 died = True
                 await service.start(None)
-            following = self._following(exit_)
+            following = self._following(exit_, arguments)
             if following is None:
                 return
             arguments = following
@@ -166,8 +166,12 @@ class Trial:
         self.boundaries.append(log.read_text().splitlines() if log.exists() else [])
         return exit_
 
-    def _following(self, exit_: Exit) -> list[str] | None:
-        """The printed command: in the result, or for one that died on its stderr."""
+    def _following(self, exit_: Exit, arguments: list[str]) -> list[str] | None:
+        """The printed command: in the result, or for one that died on its stderr.
+
+        One that died while it continued a task was itself the printed command, and is run again;
+        a decision that was saved before its command died is not made twice.
+        """
         document = json.loads(exit_.stdout) if exit_.stdout.strip() else {}
         stage = document.get("result", {}).get("stage")
         if stage == ENDS[self.case.flow]:
@@ -177,6 +181,9 @@ class Trial:
             lines = exit_.stderr.splitlines()
             marked = [line for line in lines if line.strip().startswith("continue:")]
             printed = marked[-1].split(":", 1)[1] if marked else None
+        code = document.get("error", {}).get("code")
+        if printed is None and (exit_.signal_name == "SIGKILL" or code == "ALREADY_DECIDED"):
+            return _without_decision(arguments) if code == "ALREADY_DECIDED" else arguments
         if printed is None:
             error = document.get("error") or exit_.stderr[-300:]
             self.violations.append(f"nothing to continue with (exit {exit_.status}, {error})")
@@ -203,6 +210,16 @@ class Trial:
             self.violations.append(f"{len(prepared)} plans, {len(late)} extractions after one")
         if evidence.projection != evidence.checkpoint.to_json():
             self.violations.append("results/task.json is not the checkpoint")
+
+
+def _without_decision(arguments: list[str]) -> list[str]:
+    """The command that continues a decided task: the same without what decides."""
+    kept = list(arguments)
+    for option in ("--decision", "--actor", "--revision"):
+        if option in kept:
+            position = kept.index(option)
+            del kept[position : position + 2]
+    return kept
 
 
 class SharedService:

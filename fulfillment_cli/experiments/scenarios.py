@@ -10,7 +10,7 @@ from dataclasses import dataclass
 
 from fulfillment_cli.domain.errors import FulfilError
 from fulfillment_cli.domain.stages import Flow, Goal, Stage
-from fulfillment_cli.experiments.evidence import Evidence, read_ledger
+from fulfillment_cli.experiments.evidence import Evidence, operation_states
 from fulfillment_cli.experiments.lab import TASK, Lab
 from fulfillment_cli.flows.checkpoint import run_checkpoint
 from fulfillment_cli.flows.compensation import run_compensation
@@ -232,14 +232,10 @@ async def unknown_then_crash(lab: Lab) -> None:
 
 async def pending_write(lab: Lab) -> None:
     database = lab.directory / "service.sqlite"
-
-    def state() -> list[str]:
-        return [row["state"] for row in read_ledger(database)["operations"]]
-
     async with lab.open(reservationDelayMs=350) as runtime:
         async with lab.step("cancel a write"):
             writing = asyncio.create_task(run_side_effect(runtime, TASK, request=lab.text))
-            await lab.until("the claim", lambda: database.exists() and "pending" in state())
+            await lab.until("the claim", lambda: "pending" in operation_states(database))
             writing.cancel()
             outcome = (await asyncio.gather(writing, return_exceptions=True))[0]
         lab.expect("cancelled", type(outcome).__name__, "CancelledError")
@@ -247,7 +243,7 @@ async def pending_write(lab: Lab) -> None:
         early = await lab.run("enter while pending", run_side_effect, runtime)
         lab.expect("stage while pending", early.stage, Stage.UNCERTAIN)
         lab.expect("why", early.error and early.error.code, "OPERATION_PENDING")
-        await lab.until("the verdict", lambda: state() == ["committed"])
+        await lab.until("the verdict", lambda: operation_states(database) == ["committed"])
         await lab.run("enter again", run_side_effect, runtime)
 
 
@@ -276,8 +272,8 @@ async def cancelled_before_work(lab: Lab) -> None:
         new = NewTask(lab.text.encode(), Flow.RETRY, policy, Goal.COMPLETED)
         await ensure_task(runtime, TASK, new)
         async with lab.step("cancel"):
+            # As with a signal that was given before the call: the first thing it meets.
             running = asyncio.create_task(run_retry(runtime, TASK))
-            await asyncio.sleep(0)
             running.cancel()
             outcome = (await asyncio.gather(running, return_exceptions=True))[0]
         lab.expect("cancelled", type(outcome).__name__, "CancelledError")
