@@ -5,12 +5,12 @@ from __future__ import annotations
 import sys
 
 
-def main() -> None:
-    """Run the command line and end the process with its exit status."""
+def main() -> int:
+    """Run the command line and return its exit status."""
     from fulfillment_cli.cli.app import run
 
-    sys.exit(run(sys.argv[1:]))
+    return run(sys.argv[1:])
 
 
 if __name__ == "__main__":
-    main()
+    sys.exit(main())

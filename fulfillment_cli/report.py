@@ -1,8 +1,6 @@
-"""A result or an error -> text for a person, or one JSON document. Nothing else prints.
+"""What a command did, or why it did not -> text for a person | one JSON document.
 
-Results go to stdout; progress, notes and errors to stderr. Colour and a spinner only where a
-person reads: the stream is a terminal (or FORCE_COLOR is set) and NO_COLOR is not. Piped text is
-never wrapped or cut.
+Commands return a :class:`Report` and print nothing; :func:`show` is the one renderer.
 """
 
 from __future__ import annotations
@@ -10,200 +8,210 @@ from __future__ import annotations
 import json
 import os
 import sys
-import time
-from types import TracebackType
-from typing import TYPE_CHECKING, Any, Self, TextIO
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, TextIO
 
-from fulfillment_cli.domain.errors import FulfilError
+from fulfillment_cli.domain.exits import EXIT_OF_STAGE
 
 if TYPE_CHECKING:
-    from rich.console import Console
-    from rich.status import Status
+    from fulfillment_cli.domain.checkpoint import Checkpoint
+    from fulfillment_cli.domain.errors import FulfilError
+    from fulfillment_cli.domain.order import Issue, SessionAnswer
 
-# Stages and error codes as people should see them at a glance.
-_STYLES = {
-    "completed": "bold green",
-    "compensated": "green",
-    "approved": "green",
-    "prepared": "cyan",
-    "reserved": "bold cyan",
-    "paused": "bold yellow",
-    "timed-out": "bold yellow",
-    "uncertain": "bold yellow",
-    "rejected": "magenta",
-    "needs-review": "bold red",
-    "failed": "bold red",
-}
+GOOD, WAITING, BAD = "green", "yellow", "bold red"
+_STYLE_OF_EXIT = {0: GOOD, 4: WAITING}
 
 
-def is_terminal(stream: TextIO) -> bool:
-    """Whether a person reads the stream."""
-    return stream.isatty() and os.environ.get("TERM") != "dumb"
+@dataclass(frozen=True, slots=True)
+class Line:
+    """One line of text: ``label: value``.
 
-
-def coloured(stream: TextIO) -> bool:
-    """Whether the stream gets colour: NO_COLOR, then FORCE_COLOR, then whether it is a terminal."""
-    if os.environ.get("NO_COLOR"):
-        return False
-    return bool(os.environ.get("FORCE_COLOR")) or is_terminal(stream)
-
-
-def console(stream: TextIO) -> Console:
-    """A console on the stream that never wraps or interprets what it is given."""
-    from rich.console import Console
-
-    return Console(
-        file=stream,
-        force_terminal=coloured(stream),
-        no_color=not coloured(stream),
-        soft_wrap=True,
-        highlight=False,
-        markup=False,
-        emoji=False,
-    )
-
-
-def say(stream: TextIO, *parts: tuple[str, str | None]) -> None:
-    """One line of text in styles, the styles only where the stream has colour."""
-    if not coloured(stream):
-        print("".join(text for text, _ in parts), file=stream, flush=True)
-        return
-    from rich.text import Text
-
-    console(stream).print(Text.assemble(*((text, style or "") for text, style in parts)))
-
-
-def show_json(document: Any) -> None:
-    """One JSON document on stdout."""
-    print(json.dumps(document, ensure_ascii=False))
-
-
-def show_error(error: FulfilError, *, as_json: bool) -> None:
-    """An error as one line on stderr, or as a JSON document on stdout."""
-    if as_json:
-        body = {"code": error.code, "message": error.message, "hint": error.hint}
-        show_json({"error": body})
-        return
-    message = one_line(error.message)
-    say(
-        sys.stderr,
-        (f"{error.code}: ", "bold red"),
-        (f"{message} ", None),
-        (one_line(error.hint), "dim"),
-    )
-
-
-def one_line(text: str) -> str:
-    """Text with line breaks, control and bidi-override characters made visible."""
-    from fulfillment_cli.domain.order import printable
-
-    return printable(" ".join(text.split("\n")))
-
-
-def show_result(document: dict[str, Any], *, as_json: bool) -> None:
-    """What a command did and what is saved."""
-    if as_json:
-        show_json(document)
-        return
-    result, checkpoint = document["result"], document["checkpoint"]
-    lines: list[tuple[str, list[tuple[str, str | None]]]] = [
-        ("directory", [(document["directory"], None)]),
-        ("result", _result_parts(result)),
-    ]
-    if "answer" in result:
-        answer = result["answer"]
-        facts = f"{answer['quantity']} x {answer['sku']}, {answer['stage']}"
-        lines.append(("answer", [(facts, "bold")]))
-    lines.append(("checkpoint", [(_checkpoint_line(checkpoint), None)]))
-    lines += [(f"  {name}", [(value, None)]) for name, value in _checkpoint_facts(checkpoint)]
-    if document["next"]:
-        lines.append(("next", [(document["next"], "bold")]))
-    for name, parts in lines:
-        shown = [(one_line(text), style) for text, style in parts]
-        say(sys.stdout, (f"{name + ':':15}", "dim"), *shown)
-
-
-def _result_parts(result: dict[str, Any]) -> list[tuple[str, str | None]]:
-    questions = result["questions"]
-    asked = {0: "no question asked", 1: "1 question asked"}.get(
-        questions, f"{questions} questions asked"
-    )
-    parts: list[tuple[str, str | None]] = [
-        (result["stage"], _STYLES.get(result["stage"])),
-        (f" ({asked})", "dim"),
-    ]
-    if result["error"]:
-        error = result["error"]
-        parts += [("  " + error["code"], "red"), (": " + error["message"], None)]
-    return parts
-
-
-def _checkpoint_line(checkpoint: dict[str, Any]) -> str:
-    return (
-        f"{checkpoint['stage']}, revision {checkpoint['revision']}, "
-        f"task {checkpoint['id']}, flow {checkpoint['flow']}, goal {checkpoint['goal']}"
-    )
-
-
-def _checkpoint_facts(checkpoint: dict[str, Any]) -> list[tuple[str, str]]:
-    """The saved facts worth a line each."""
-    facts: list[tuple[str, str]] = []
-    if order := checkpoint["order"]:
-        facts.append(("order", f"{order['quantity']} x {order['sku']} to {order['address']}"))
-    if source := checkpoint["selectedSource"]:
-        facts.append(("catalog", source))
-    if approval := checkpoint["approval"]:
-        facts.append(("decision", f"{approval['decision']} by {approval['actor']}"))
-    if reservation := checkpoint["reservation"]:
-        facts.append(("reservation", f"{reservation['key']} ({reservation['status']})"))
-    if shipment := checkpoint["shipment"]:
-        facts.append(("shipment", shipment["key"]))
-    if failed := checkpoint["compensationError"]:
-        facts.append(("compensation", f"{failed['code']}: {failed['message']}"))
-    return facts
-
-
-class Progress:
-    """What is being done, on stderr.
-
-    On a terminal: a spinner with the newest line, gone at the end. With ``verbose``: every line
-    with the seconds since the start, wherever stderr goes. Otherwise silent.
+    Attributes:
+        label: What it is; indented by two where it belongs to the line above.
+        value: What a program or a stranger may have written; shown escaped.
+        style: How the value looks on a terminal, in rich's words.
     """
 
-    def __init__(self, *, quiet: bool = False, verbose: bool = False) -> None:
-        self._quiet = quiet
-        self._verbose = verbose and not quiet
-        self._started = time.monotonic()
-        self._spinner: Status | None = None
+    label: str
+    value: str
+    style: str = ""
 
-    def note(self, text: str) -> None:
-        """A line that a person should read, terminal or not; silent with ``--quiet``."""
-        if not self._quiet:
-            say(sys.stderr, (one_line(text), "dim"))
 
-    def __call__(self, text: str) -> None:
-        """One step, in a few words."""
-        if self._verbose:
-            seconds = time.monotonic() - self._started
-            say(sys.stderr, (f"{seconds:8.3f}s  ", "dim"), (one_line(text), None))
-        elif self._spinner is not None:
-            from rich.text import Text
+@dataclass(frozen=True, slots=True)
+class Report:
+    """What a command has to say.
 
-            self._spinner.update(Text(one_line(text)))
+    Attributes:
+        document: The whole of it, as JSON.
+        lines: The same for a person.
+        exit_status: The status that the command ends with.
+        notes: Lines that go to stderr in text form.
+        failed: It is an error: its lines go to stderr.
+    """
 
-    def __enter__(self) -> Self:
-        if not self._quiet and not self._verbose and is_terminal(sys.stderr):
-            self._spinner = console(sys.stderr).status("")
-            self._spinner.start()
-        return self
+    document: dict[str, Any]
+    lines: tuple[Line, ...]
+    exit_status: int = 0
+    notes: tuple[str, ...] = ()
+    failed: bool = False
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        traceback: TracebackType | None,
-    ) -> None:
-        if self._spinner is not None:
-            self._spinner.stop()
-            self._spinner = None
-        self("done")
+
+def task_report(
+    *,
+    directory: str,
+    checkpoint: Checkpoint,
+    error: Issue | None,
+    questions: int,
+    answer: SessionAnswer | None,
+    note: str | None,
+    following: str | None,
+) -> Report:
+    """What one command did with one task (contract, section 2).
+
+    Args:
+        error: Why the task stands where it stands, or none.
+        questions: Questions asked by this command.
+        answer: A session's answer, or none.
+        note: One line that a person should read, or none.
+        following: The command that continues the task; none where nothing is left.
+    """
+    result: dict[str, Any] = {
+        "stage": checkpoint.stage.value,
+        "error": None if error is None else error.to_json(),
+        "questions": questions,
+    }
+    if answer is not None:
+        result["answer"] = answer.to_json()
+    if note is not None:
+        result["note"] = note
+    status = EXIT_OF_STAGE[checkpoint.stage] if answer is None else 0
+    lines = [Line("directory", directory)]
+    asked = f"{questions} question{'' if questions == 1 else 's'}"
+    lines.append(Line("result", f"{checkpoint.stage} ({asked})", _STYLE_OF_EXIT.get(status, BAD)))
+    if error is not None:
+        lines.append(Line("error", f"{error.code}: {error.message}", BAD))
+    if answer is not None:
+        lines.append(
+            Line("answer", f"sku {answer.sku}, quantity {answer.quantity}, stage {answer.stage}")
+        )
+    lines += _checkpoint_lines(checkpoint)
+    if following is not None:
+        lines.append(Line("next", following, "bold"))
+    return Report(
+        document={
+            "directory": directory,
+            "result": result,
+            "checkpoint": checkpoint.to_json(),
+            "next": following,
+        },
+        lines=tuple(lines),
+        exit_status=status,
+        notes=() if note is None else (note,),
+    )
+
+
+def error_report(error: FulfilError, exit_status: int, following: str | None = None) -> Report:
+    """Why a command was not done.
+
+    Args:
+        exit_status: Usually the error's own.
+        following: The command that continues the task, where one is in hand.
+    """
+    return Report(
+        document={
+            "error": {"code": error.code, "message": error.message, "hint": error.hint},
+        },
+        lines=(Line(f"error {error.code}", f"{error.message} {error.hint}", BAD),),
+        exit_status=exit_status,
+        notes=() if following is None else (f"continue: {following}",),
+        failed=True,
+    )
+
+
+def show(report: Report, *, as_json: bool, quiet: bool = False) -> None:
+    """Print a report.
+
+    Raises:
+        OSError: Standard output cannot be written; ``BrokenPipeError`` where nobody reads it.
+    """
+    if as_json:
+        _write_json(report.document, sys.stdout)
+        return
+    _write_lines(report.lines, sys.stderr if report.failed else sys.stdout)
+    if not quiet:
+        _write_lines(tuple(Line("", note) for note in report.notes), sys.stderr)
+
+
+def _checkpoint_lines(checkpoint: Checkpoint) -> list[Line]:
+    """The facts of a checkpoint that a person asks for; JSON has all of them."""
+    lines = [
+        Line(
+            "checkpoint",
+            f"task {checkpoint.id}, revision {checkpoint.revision}, flow {checkpoint.flow}, "
+            f"goal {checkpoint.goal}",
+        )
+    ]
+    order, reservation, shipment = checkpoint.order, checkpoint.reservation, checkpoint.shipment
+    if order is not None:
+        lines.append(Line("  order", f"{order.quantity} x {order.sku} to {order.address}"))
+    if checkpoint.selected_source is not None:
+        lines.append(Line("  catalog", checkpoint.selected_source))
+    if checkpoint.approval is not None:
+        lines.append(
+            Line("  decision", f"{checkpoint.approval.decision} by {checkpoint.approval.actor}")
+        )
+    if reservation is not None:
+        lines.append(Line("  reservation", f"{reservation.key}, {reservation.status}"))
+    if shipment is not None:
+        lines.append(Line("  shipment", f"{shipment.key} to {shipment.address}"))
+    for label, issue in (
+        ("  compensation error", checkpoint.compensation_error),
+        ("  uncertainty", checkpoint.uncertainty),
+    ):
+        if issue is not None:
+            lines.append(Line(label, f"{issue.code}: {issue.message}", BAD))
+    return lines
+
+
+def _write_json(document: dict[str, Any], stream: TextIO | None) -> None:
+    from fulfillment_cli.domain.order import printable
+
+    if stream is None:
+        return
+    text = json.dumps(document, ensure_ascii=False, indent=2 if stream.isatty() else None)
+    # An escaped control or bidi character is the same character to every reader of JSON.
+    safe = "\n".join(printable(line) for line in text.split("\n"))
+    print(safe, file=stream, flush=True)
+
+
+def _write_lines(lines: tuple[Line, ...], stream: TextIO | None) -> None:
+    from fulfillment_cli.domain.order import printable
+
+    if stream is None or not lines:
+        return
+    shown = [
+        (f"{line.label}: " if line.label else "", printable(line.value), line.style)
+        for line in lines
+    ]
+    if not _coloured(stream):
+        print("\n".join(label + value for label, value, _ in shown), file=stream, flush=True)
+        return
+    from rich.console import Console
+    from rich.text import Text
+
+    console = Console(file=stream, force_terminal=True, color_system="standard", highlight=False)
+    text = Text("\n").join(
+        Text.assemble((label, "dim"), (value, style)) for label, value, style in shown
+    )
+    # soft_wrap: a command that is to be copied must not be broken into lines by us.
+    console.print(text, soft_wrap=True)
+    stream.flush()
+
+
+def _coloured(stream: TextIO) -> bool:
+    """``NO_COLOR``, then ``FORCE_COLOR``, then whether a person reads the stream."""
+    if os.environ.get("NO_COLOR"):
+        return False
+    if os.environ.get("FORCE_COLOR"):
+        return True
+    return stream.isatty() and os.environ.get("TERM") != "dumb"

@@ -11,7 +11,7 @@ from collections.abc import AsyncIterator, Callable, Mapping
 from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Self
 
 from fulfillment_cli.adapters.checkpoints import FILE_NAME, RecoveryStore
 from fulfillment_cli.adapters.clock import Clock
@@ -31,6 +31,33 @@ def silent(message: str) -> None:
     """Progress that nobody reads."""
 
 
+class SharedModel:
+    """One model for several runtimes, opened by the first that asks; a context manager."""
+
+    def __init__(
+        self, settings: Settings, provider: str | None = None, progress: Progress = silent
+    ) -> None:
+        self._open = (settings, provider, progress)
+        self._stack = AsyncExitStack()
+        self._opening = asyncio.Lock()
+        self._model: Model | None = None
+
+    async def get(self) -> Model:
+        """The model; raises what :meth:`Runtime.model` does."""
+        async with self._opening:
+            if self._model is None:
+                from fulfillment_cli.adapters.model import open_model
+
+                self._model = await self._stack.enter_async_context(open_model(*self._open))
+        return self._model
+
+    async def __aenter__(self) -> Self:
+        return self
+
+    async def __aexit__(self, *error: object) -> None:
+        await self._stack.aclose()
+
+
 @dataclass
 class Runtime:
     """What a flow works with. Make one with :func:`open_runtime`.
@@ -44,6 +71,7 @@ class Runtime:
         stock, faults: For a ledger that is yet to be made.
         progress: Told in short lines what is being done.
         details: Whether the spawned service may log to stderr.
+        shared_model: The model of several runtimes, or none for one of its own.
     """
 
     directory: TaskDirectory
@@ -55,6 +83,7 @@ class Runtime:
     faults: Mapping[str, Any] = field(default_factory=dict)
     progress: Progress = silent
     details: bool = False
+    shared_model: SharedModel | None = None
     _stack: AsyncExitStack = field(default_factory=AsyncExitStack)
     _store: RecoveryStore | None = None
     _holder: Holder | None = None
@@ -126,6 +155,8 @@ class Runtime:
             UsageError: The provider is not usable as it is configured.
             ModelUnavailable: The local model does not start.
         """
+        if self.shared_model is not None:
+            return await self.shared_model.get()
         async with self._opening:
             if self._model is None:
                 from fulfillment_cli.adapters.model import open_model
@@ -136,10 +167,8 @@ class Runtime:
         return self._model
 
     async def _open_ledger(self) -> Ledger:
-        from fulfillment_cli.adapters.ledger import Ledger
-
         origin, token = await self._service()
-        ledger = await self._stack.enter_async_context(Ledger(origin, token))
+        ledger = await self._stack.enter_async_context(_ledger_client()(origin, token))
         await ledger.identify()
         return ledger
 
@@ -168,9 +197,17 @@ class Runtime:
                 self.directory.fixture_path,
                 existing=existing,
                 verbose=self.details,
+                meanwhile=_ledger_client,
             )
         )
         return service.origin, service.token
+
+
+def _ledger_client() -> type[Ledger]:
+    """Load the HTTP client; done while a spawned service starts, it costs next to nothing."""
+    from fulfillment_cli.adapters.ledger import Ledger
+
+    return Ledger
 
 
 @asynccontextmanager
@@ -185,6 +222,7 @@ async def open_runtime(
     progress: Progress = silent,
     details: bool = False,
     clock: Clock | None = None,
+    shared_model: SharedModel | None = None,
 ) -> AsyncIterator[Runtime]:
     """Open a task directory; everything that is started ends with the context.
 
@@ -200,6 +238,7 @@ async def open_runtime(
         progress: Told in short lines what is being done.
         details: Whether the spawned service may log to stderr.
         clock: Source of time.
+        shared_model: The model of several runtimes; it outlives this one.
 
     Raises:
         TaskNotFound: ``DIRECTORY_NOT_FOUND``.
@@ -223,5 +262,6 @@ async def open_runtime(
             faults=faults or {},
             progress=progress,
             details=details,
+            shared_model=shared_model,
             _stack=stack,
         )

@@ -122,6 +122,7 @@ class RecoverySettings(_Section):
         startup_delay: Seconds before the first pass, 0 to 3600; none: 3 with ``--watch``, else 0.
         backoff_base: First delay before another attempt, 0.01 to 3600 s.
         backoff_cap: Longest delay, 0.01 to 86400 s.
+        log_level: The least that a sweep logs.
     """
 
     disabled: bool = False
@@ -129,6 +130,7 @@ class RecoverySettings(_Section):
     startup_delay: Annotated[float, Field(ge=0, le=3600)] | None = None
     backoff_base: Annotated[float, Field(ge=0.01, le=3600)] = 1.0
     backoff_cap: Annotated[float, Field(ge=0.01, le=86_400)] = 300.0
+    log_level: Literal["debug", "info", "warning", "error"] = "info"
 
 
 class Settings(_Section):

@@ -17,7 +17,7 @@ from typing import Any, Self
 
 from pydantic import ValidationError
 
-from fulfillment_cli.adapters import leases
+from fulfillment_cli.adapters import leases, task_queue
 from fulfillment_cli.adapters.clock import Clock
 from fulfillment_cli.adapters.database import (
     create_database,
@@ -27,6 +27,7 @@ from fulfillment_cli.adapters.database import (
 )
 from fulfillment_cli.adapters.holder import Holder, forget
 from fulfillment_cli.adapters.leases import Lease
+from fulfillment_cli.adapters.task_queue import Standing
 from fulfillment_cli.domain.checkpoint import Checkpoint, Event
 from fulfillment_cli.domain.errors import (
     RevisionConflict,
@@ -34,7 +35,7 @@ from fulfillment_cli.domain.errors import (
     UsageError,
 )
 from fulfillment_cli.domain.order import canonical_json
-from fulfillment_cli.domain.stages import RECOVERABLE, Stage
+from fulfillment_cli.domain.stages import Stage
 
 FILE_NAME = "tasks.sqlite"
 
@@ -233,16 +234,25 @@ class RecoveryStore:
         with self._reading() as connection:
             return [row[0] for row in connection.execute("SELECT id FROM tasks ORDER BY id")]
 
-    def recoverable_ids(self, limit: int) -> list[tuple[str, str]]:
-        """What a sweep may continue now: ``(updatedAt, id)``, the oldest update first."""
-        marks = ", ".join("?" for _ in RECOVERABLE)
+    def recoverable_ids(self, limit: int, ledger_id: str | None = None) -> list[tuple[str, str]]:
+        """What a sweep may continue now, see :func:`task_queue.due`."""
         with self._reading() as connection:
-            return connection.execute(
-                f"SELECT updated_at, id FROM tasks WHERE stage IN ({marks}) AND dead = 0"
-                " AND (next_attempt_at IS NULL OR next_attempt_at <= ?)"
-                " ORDER BY updated_at, id LIMIT ?",
-                (*sorted(RECOVERABLE), self.clock.timestamp(), limit),
-            ).fetchall()
+            return task_queue.due(connection, self.clock.timestamp(), limit, ledger_id)
+
+    def standing(self) -> Standing:
+        """How many tasks stand where, and what is left of them."""
+        with self._reading() as connection:
+            return task_queue.standing(connection, self.clock.timestamp())
+
+    def ids_for_review(self) -> list[str]:
+        """Tasks that wait for a person, the oldest update first."""
+        with self._reading() as connection:
+            return task_queue.ids_for_review(connection)
+
+    def id_resubmitted_from(self, task_id: str) -> str | None:
+        """The task that was made from ``task_id``, or none."""
+        with self._reading() as connection:
+            return task_queue.id_resubmitted_from(connection, task_id)
 
     def checkpoints(self, *, newest_first: bool = False) -> Iterator[Checkpoint]:
         """Every task's newest checkpoint, in pages, by last update.

@@ -44,7 +44,9 @@ def create_database(path: Path) -> None:
             with suppress(FileExistsError):
                 os.link(draft, path)
     finally:
-        draft.unlink(missing_ok=True)
+        # SQLite's own files stay where the last close could not write, as on a full disk.
+        for suffix in ("", "-wal", "-shm"):
+            draft.with_name(draft.name + suffix).unlink(missing_ok=True)
 
 
 def open_database(path: Path) -> sqlite3.Connection:
@@ -64,14 +66,22 @@ def open_database(path: Path) -> sqlite3.Connection:
 
 def _check_version(path: Path) -> None:
     with path.open("rb") as file:
-        if file.read(16) != b"SQLite format 3\0":
-            raise UsageError(f"{path} is not a SQLite database.", code="DATABASE_INVALID")
+        header = file.read(100)
+    if header[:16] != b"SQLite format 3\0":
+        raise UsageError(f"{path} is not a SQLite database.", code="DATABASE_INVALID")
+    # The header first (its offsets: sqlite.org/fileformat): even a reader of a database in WAL
+    # mode leaves files beside it. What it does not show yet may stand in the log.
+    _check_numbers(path, int.from_bytes(header[68:72]), int.from_bytes(header[60:64]))
     connection = _connect(path, "ro")
     try:
         (application,) = connection.execute("PRAGMA application_id").fetchone()
         (version,) = connection.execute("PRAGMA user_version").fetchone()
     finally:
         connection.close()
+    _check_numbers(path, application, version)
+
+
+def _check_numbers(path: Path, application: int, version: int) -> None:
     if application != APPLICATION_ID:
         raise UsageError(f"{path} is not a task database.", code="DATABASE_INVALID")
     if version != SCHEMA_VERSION:

@@ -206,7 +206,7 @@ async def _bounded(response: httpx.Response, cap: int) -> bytes | None:
 def _object(content: bytes | None) -> JsonObject | None:
     try:
         value: Any = json.loads(content or b"")
-    except ValueError:
+    except (ValueError, RecursionError):  # 64 KiB of brackets are too deep for the parser
         return None
     return value if isinstance(value, dict) else None
 

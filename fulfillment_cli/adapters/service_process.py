@@ -7,7 +7,7 @@ import json
 import os
 import secrets
 import sys
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
@@ -44,7 +44,12 @@ class RunningService:
 
 @asynccontextmanager
 async def running_service(
-    database: Path, fixture: Path, *, existing: bool, verbose: bool = False
+    database: Path,
+    fixture: Path,
+    *,
+    existing: bool,
+    verbose: bool = False,
+    meanwhile: Callable[[], object] = lambda: None,
 ) -> AsyncIterator[RunningService]:
     """Run a service on ``database`` for as long as the context is open.
 
@@ -56,6 +61,7 @@ async def running_service(
         fixture: The file it reads ``stock`` and ``faults`` from.
         existing: The database must be there already; a new ledger is never made instead.
         verbose: Let its log through to our stderr.
+        meanwhile: Called once the process was started, while it becomes ready.
 
     Raises:
         TaskBusy: Another service holds the database.
@@ -81,6 +87,7 @@ async def running_service(
         start_new_session=True,
     )
     try:
+        meanwhile()
         ready = await _first_line(process)
         if "error" in ready:
             raise _start_error(ready["error"], database)

@@ -37,12 +37,22 @@ def read_bounded(path: Path, limit: int) -> bytes:
     except OSError as error:
         reason = "is a symbolic link" if path.is_symlink() else error.strerror or "unreadable"
         raise SourceError(f"{path.name}: {reason}.", code="SOURCE_INVALID") from None
-    with os.fdopen(descriptor, "rb") as file:
-        status = os.fstat(file.fileno())
+    status = os.fstat(descriptor)
+    if not stat.S_ISREG(status.st_mode):
+        os.close(descriptor)  # fdopen would refuse a directory with an error of its own
+        raise SourceError(f"{path.name} is not a regular file.", code="SOURCE_INVALID")
+    try:
+        status = os.fstat(descriptor)
         if not stat.S_ISREG(status.st_mode):
             raise SourceError(f"{path.name} is not a regular file.", code="SOURCE_INVALID")
-        # One byte more than allowed tells a file that grew since it was measured.
-        content = file.read(limit + 1)
+        with os.fdopen(descriptor, "rb", closefd=False) as file:
+            # One byte more than allowed tells a file that grew since it was measured.
+            content = file.read(limit + 1)
+    except OSError as error:
+        reason = error.strerror or "unreadable"
+        raise SourceError(f"{path.name}: {reason}.", code="SOURCE_INVALID") from None
+    finally:
+        os.close(descriptor)
     size = max(status.st_size, len(content))
     if size > limit:
         raise SourceTooLarge(limit=limit, required_bytes=size, retryable=size <= MAX_SOURCE_BYTES)

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 import os
 import secrets
-from collections.abc import Iterator
-from contextlib import contextmanager
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
 from pathlib import Path
 
 from filelock import FileLock, Timeout
@@ -16,6 +17,9 @@ from fulfillment_cli.domain.checkpoint import Checkpoint
 from fulfillment_cli.domain.errors import TaskBusy, UsageError
 from fulfillment_cli.domain.order import Frozen, JsonObject, Order, Policy
 from fulfillment_cli.domain.stages import Flow, Goal
+
+CREATING_TIMEOUT_SECONDS = 5.0
+"""How long to wait for another process that adds a task to the same directory."""
 
 
 class Fixture(Frozen):
@@ -112,13 +116,15 @@ class TaskDirectory:
     def write_result(self, checkpoint: Checkpoint) -> None:
         """Project a checkpoint; call it under the task's lease. Skips a file that is right."""
         path = self.result_path(checkpoint.id)
-        content = _pretty(checkpoint.to_json())
+        if self.result_is_current(checkpoint):
+            return
         try:
-            if path.read_bytes() == content:
-                return
-        except OSError:
             path.parent.mkdir(mode=0o700, exist_ok=True)
-        write_durably(path, content)
+        except OSError as error:
+            raise UsageError(
+                f"{path.parent} cannot be made ({error.strerror}).", code="DIRECTORY_NOT_WRITABLE"
+            ) from None
+        write_durably(path, _pretty(checkpoint.to_json()))
 
     def result_is_current(self, checkpoint: Checkpoint) -> bool:
         """Whether the projection is there and shows this very checkpoint."""
@@ -127,19 +133,44 @@ class TaskDirectory:
         except OSError:
             return False
 
-    @contextmanager
-    def creating(self) -> Iterator[None]:
+    @asynccontextmanager
+    async def creating(self) -> AsyncIterator[None]:
         """Hold the directory while a task is added: its text and its row belong together.
 
         Raises:
             TaskBusy: Another process has been adding one for 5 s.
+            UsageError: ``DIRECTORY_NOT_WRITABLE``.
         """
         lock = FileLock(self.path / ".creating.lock", mode=0o600, fallback_to_soft=False)
+        time = asyncio.get_running_loop().time
+        deadline = time() + CREATING_TIMEOUT_SECONDS
+        # Not a blocking wait: the one we wait for may be a task of our own event loop.
+        while not _try_lock(lock):
+            if time() > deadline:
+                raise TaskBusy(f"Another process is adding a task to {self.path}.")
+            await asyncio.sleep(0.02)
         try:
-            with lock.acquire(timeout=5):
-                yield
-        except Timeout:
-            raise TaskBusy(f"Another process is adding a task to {self.path}.") from None
+            yield
+        finally:
+            lock.release()
+
+
+def _try_lock(lock: FileLock) -> bool:
+    """Whether the lock is ours now.
+
+    Raises:
+        UsageError: ``DIRECTORY_NOT_WRITABLE``.
+    """
+    try:
+        lock.acquire(timeout=0)
+    except Timeout:
+        return False
+    except OSError as error:
+        path = Path(lock.lock_file).parent
+        raise UsageError(
+            f"{path} cannot be written ({error.strerror}).", code="DIRECTORY_NOT_WRITABLE"
+        ) from None
+    return True
 
 
 def _pretty(value: JsonObject) -> bytes:

@@ -1,1 +1,1 @@
-"""The command line: parse options, run one thing, hand its result to the report."""
+"""The command line: parse options, run one flow, hand what it did to the report."""

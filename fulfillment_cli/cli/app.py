@@ -1,104 +1,120 @@
-"""The Typer application and the one place where errors become exit statuses.
+"""The Typer application: which commands there are, and the run of one of them.
 
-Commands live in modules of their own and import what is heavy only when they run, so that
-``fulfil --help`` costs little more than importing Typer.
+Commands are loaded when they are run. To add one, write a function that returns a
+:class:`~fulfillment_cli.report.Report` in a module of this package, and a line in
+:data:`COMMANDS`.
 """
 
 from __future__ import annotations
 
 import os
-import sys
-import traceback
-from typing import Annotated
+from collections.abc import Sequence
+from dataclasses import dataclass
+from importlib import import_module
+from typing import Annotated, Any
 
 import typer
+from typer.core import TyperCommand, TyperGroup
+from typer.main import get_command
 
-from fulfillment_cli.cli import flows
-from fulfillment_cli.domain.errors import FulfilError, UsageError
+from fulfillment_cli.cli.running import Invocation, finish
+from fulfillment_cli.version import __version__
 
-EXAMPLE = """Example: fulfil checkpoint   then, with the directory that it prints:
-fulfil checkpoint --directory DIR"""
+
+@dataclass(frozen=True, slots=True)
+class Command:
+    """One command, before it is loaded.
+
+    Attributes:
+        function: ``module:function`` in this package.
+        purpose: Its line in the help.
+        panel: The panel of the help it stands in.
+    """
+
+    function: str
+    purpose: str
+    panel: str = "Flows"
+
+
+COMMANDS: dict[str, Command] = {
+    "retry": Command("flows:retry", "Read again with the size that the error named."),
+    "fallback": Command("flows:fallback", "Ask an allowed backup catalog when the primary fails."),
+    "timeout": Command("flows:timeout", "Stop before any write when a read passes its deadline."),
+    "checkpoint": Command("flows:checkpoint", "Stop at a confirmed stage, continue to the end."),
+    "pause": Command("flows:pause", "Wait for a person's decision before any write."),
+    "session": Command("flows:session", "Answer a question from a task's restored context."),
+    "compensation": Command("flows:compensation", "Release again what could not be shipped."),
+    "side-effect": Command("flows:side_effect", "Find out what a lost answer had done."),
+    "recover": Command(
+        "recover:recover", "Continue every unfinished task after a restart.", "Recovery"
+    ),
+    "experiments": Command(
+        "experiments:experiments", "Run the end-to-end experiments and the crash matrix.", "Proof"
+    ),
+}
+
+_EPILOG = (
+    "Example: `fulfil checkpoint` runs a new order until its stock is reserved, and prints the "
+    "command that takes it to its shipment.\n\n"
+    "Every option of a flow can also be set as FULFIL_OPTION, except what decides."
+)
+
+
+class LazyGroup(TyperGroup):
+    """Knows the commands by the table; loads the one that is run."""
+
+    def __init__(self, **attributes: Any) -> None:
+        super().__init__(**attributes)
+        for name, command in COMMANDS.items():
+            listed = TyperCommand(name, help=command.purpose, rich_help_panel=command.panel)
+            self.add_command(listed)
+
+    def resolve_command(self, ctx: Any, args: list[str]) -> Any:
+        name, listed, rest = super().resolve_command(ctx, args)
+        return name, listed and _load(str(name)), rest
+
+
+def _load(name: str) -> Any:
+    module, _, function = COMMANDS[name].function.partition(":")
+    single = typer.Typer(add_completion=False)
+    callback = getattr(import_module(f"fulfillment_cli.cli.{module}"), function)
+    single.command(name)(callback)
+    return get_command(single)
+
 
 app = typer.Typer(
-    name="fulfil",
-    no_args_is_help=True,
-    pretty_exceptions_enable=False,
-    rich_markup_mode="rich",
-    epilog=EXAMPLE,
+    cls=LazyGroup,
+    help="Run an order from free text to shipment, and recover from every failure on the way.",
+    epilog=_EPILOG,
     context_settings={"help_option_names": ["-h", "--help"]},
 )
 
 
-def _version(asked: bool) -> None:
-    if asked:
-        from fulfillment_cli.version import __version__
-
+def _print_version(wanted: bool) -> None:
+    if wanted:
         typer.echo(f"fulfil {__version__}")
         raise typer.Exit
 
 
 @app.callback()
-def _root(
+def _main(
     version: Annotated[
         bool,
         typer.Option(
-            "--version", callback=_version, is_eager=True, help="Print the version and exit."
+            "--version", callback=_print_version, is_eager=True, help="Show the version and exit."
         ),
     ] = False,
 ) -> None:
-    """Run an order from free text to shipment, and recover from every failure on the way."""
+    pass
 
 
-flows.register(app)
-
-
-def run(arguments: list[str]) -> int:
-    """Run one command line; its exit status. Every error of every command ends up here."""
-    try:
-        status = app(args=arguments, prog_name="fulfil", standalone_mode=False)
-        sys.stdout.flush()
-    except FulfilError as error:
-        return _failed(error, arguments)
-    except typer.TyperException as error:
-        return _failed(_usage(error), arguments)
-    except typer.Abort:
-        return _failed(FulfilError(code="INTERRUPTED"), arguments)
-    except BrokenPipeError:
-        # Whoever read our output has enough. Keep the interpreter from flushing it again.
-        os.dup2(os.open(os.devnull, os.O_WRONLY), 1)
-        return 0
-    except KeyboardInterrupt:
-        return _failed(FulfilError(code="INTERRUPTED"), arguments)
-    except Exception as error:  # noqa: BLE001 - the one place that must not show a traceback
-        if _wants(arguments, "--verbose", "FULFIL_VERBOSE"):
-            traceback.print_exception(error)
-        unexpected = FulfilError(f"{type(error).__name__}: {error}".splitlines()[0][:300])
-        return _failed(unexpected, arguments)
-    return status if isinstance(status, int) else 0
-
-
-def _usage(error: typer.TyperException) -> FulfilError:
-    message = " ".join(error.format_message().split()) or "See the help."
-    return UsageError(message if message.endswith((".", "?", "!")) else f"{message}.")
-
-
-def _failed(error: FulfilError, arguments: list[str]) -> int:
-    from fulfillment_cli.report import show_error
-
-    show_error(error, as_json=_output_is_json(arguments))
-    return getattr(error, "status", None) or error.exit_status
-
-
-def _wants(arguments: list[str], flag: str, variable: str) -> bool:
-    return flag in arguments or os.environ.get(variable, "").lower() in ("1", "true", "yes", "on")
-
-
-def _output_is_json(arguments: list[str]) -> bool:
-    """Read the output form off the raw arguments: they may be the very thing that is wrong."""
-    form = os.environ.get("FULFIL_OUTPUT", "")
-    for position, argument in enumerate(arguments):
-        if argument == "--output" and position + 1 < len(arguments):
-            form = arguments[position + 1]
-        elif argument.startswith("--output="):
-            form = argument.partition("=")[2]
-    return form in ("json", "jsonl")
+def run(arguments: Sequence[str]) -> int:
+    """Run the command line and return its exit status; without arguments, show the help."""
+    invocation = Invocation(arguments, os.environ)
+    words = list(arguments) or ["--help"]
+    return finish(
+        invocation,
+        lambda: get_command(app)(
+            args=words, prog_name="fulfil", standalone_mode=False, obj=invocation
+        ),
+    )

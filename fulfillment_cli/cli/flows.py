@@ -1,221 +1,158 @@
-"""The eight commands, one for each way to fail and recover."""
+"""The eight commands: each runs, or continues, one flow."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from dataclasses import replace
 from enum import StrEnum
-from typing import TYPE_CHECKING, Annotated, Any, Literal
+from typing import Annotated, Any, Literal
 
 import typer
 
-from fulfillment_cli.cli.options import Common, with_common
-from fulfillment_cli.domain.errors import UsageError
+from fulfillment_cli.cli.options import FlowOptions, expanded
 from fulfillment_cli.domain.stages import Flow
-
-if TYPE_CHECKING:
-    from fulfillment_cli.cli.execution import FlowCall
-
-PANEL = "Flows: eight ways to fail and recover"
+from fulfillment_cli.report import Report
 
 
 class Source(StrEnum):
-    """Catalog sources."""
+    """A catalog."""
 
     PRIMARY = "primary"
     BACKUP = "backup"
 
 
-class Decision(StrEnum):
-    """What a person can decide."""
-
-    APPROVE = "approve"
-    REJECT = "reject"
-
-
-def _own(variable: str | None, help: str, **more: Any) -> Any:
-    envvar = None if variable is None else f"FULFIL_{variable}"
-    return typer.Option(envvar=envvar, show_envvar=False, help=help, show_default=False, **more)
+def _own(name: str, text: str, **more: Any) -> Any:
+    """An option of one command; ``env=False`` for what decides."""
+    variable = f"FULFIL_{name.upper().replace('-', '_')}" if more.pop("env", True) else None
+    return typer.Option(f"--{name}", envvar=variable, help=text, show_default=False, **more)
 
 
-def register(app: typer.Typer) -> None:
-    """Add the eight commands to the application."""
-    commands: dict[Flow, Callable[..., None]] = {
-        Flow.RETRY: retry,
-        Flow.FALLBACK: fallback,
-        Flow.TIMEOUT: timeout,
-        Flow.CHECKPOINT: checkpoint,
-        Flow.PAUSE: pause,
-        Flow.SESSION: session,
-        Flow.COMPENSATION: compensation,
-        Flow.SIDE_EFFECT: side_effect,
-    }
-    for name, command in commands.items():
-        app.command(str(name), rich_help_panel=PANEL)(with_common(command))
-
-
-def _run(common: Common, flow: Flow, call: FlowCall) -> None:
-    from fulfillment_cli.cli.execution import execute
-
-    raise typer.Exit(execute(common, flow, call))
-
-
+@expanded
 def retry(
-    common: Common,
+    options: FlowOptions,
     max_attempts: Annotated[
-        int | None, _own("MAX_ATTEMPTS", "Reads of the text. [1-5, default 3]", min=1, max=5)
+        int | None, _own("max-attempts", "Reads of the text (default: 3).", min=1, max=5)
     ] = None,
     initial_max_bytes: Annotated[
         int | None,
-        _own(
-            "INITIAL_MAX_BYTES",
-            "Limit of the first read, in bytes. [1-65536, default 16]",
-            min=1,
-            max=65536,
-        ),
+        _own("initial-max-bytes", "Limit of the first read (default: 16).", min=1, max=65536),
     ] = None,
-) -> None:
-    """Read again, with the size that the error named."""
+) -> Report:
+    """Read again with the size that the error named."""
+    from fulfillment_cli.cli.flow_command import run_flow
+    from fulfillment_cli.flows.retry import run_retry
 
-    def call(runtime: Any, new: bool, task: Any) -> Any:
-        from fulfillment_cli.flows.retry import run_retry
-
-        return run_retry(
-            runtime,
-            **task,
-            max_attempts=common.typed_or_new("max_attempts", max_attempts, new=new),
-            initial_max_bytes=common.typed_or_new("initial_max_bytes", initial_max_bytes, new=new),
-        )
-
-    _run(common, Flow.RETRY, call)
+    policy = {
+        "max_attempts": ("max_attempts", max_attempts),
+        "initial_max_bytes": ("initial_max_bytes", initial_max_bytes),
+    }
+    return run_flow(options, Flow.RETRY, run_retry, policy=policy)
 
 
+@expanded
 def fallback(
-    common: Common,
+    options: FlowOptions,
     allow_source: Annotated[
         list[Source] | None,
-        _own("ALLOW_SOURCE", "Catalog source to ask, in this order; repeatable. [default both]"),
+        _own("allow-source", "A catalog that may be asked; repeatable, in order (default: both)."),
     ] = None,
-) -> None:
-    """Ask an allowed backup when the catalog is unavailable."""
+) -> Report:
+    """Ask an allowed backup catalog where the primary one is unavailable."""
+    from fulfillment_cli.cli.flow_command import run_flow
+    from fulfillment_cli.domain.errors import UsageError
+    from fulfillment_cli.flows.fallback import run_fallback
 
-    def call(runtime: Any, new: bool, task: Any) -> Any:
-        from fulfillment_cli.flows.fallback import run_fallback
-
-        allowed = common.typed_or_new("allow_source", allow_source or None, new=new)
-        sources = None if allowed is None else [source.value for source in allowed]
-        return run_fallback(runtime, **task, allowed_sources=sources)
-
-    _run(common, Flow.FALLBACK, call)
+    if allow_source and len(set(allow_source)) != len(allow_source):
+        raise UsageError("--allow-source names a source twice.", hint="Name each source once.")
+    names = [str(source) for source in allow_source or ()] or None
+    policy = {"allowed_sources": ("allow_source", names)}
+    return run_flow(options, Flow.FALLBACK, run_fallback, policy=policy)
 
 
+@expanded
 def timeout(
-    common: Common,
+    options: FlowOptions,
     timeout_ms: Annotated[
         int | None,
-        _own(
-            "TIMEOUT_MS",
-            "Deadline over the whole catalog read. [1-60000, default 75]",
-            min=1,
-            max=60_000,
-        ),
+        _own("timeout-ms", "Deadline over the catalog read (default: 75).", min=1, max=60000),
     ] = None,
-) -> None:
-    """Stop before any write when a read passes its deadline."""
+) -> Report:
+    """Stop before any write where the catalog read passes its deadline."""
+    from fulfillment_cli.cli.flow_command import run_flow
+    from fulfillment_cli.flows.timeout import run_timeout
 
-    def call(runtime: Any, new: bool, task: Any) -> Any:
-        from fulfillment_cli.flows.timeout import run_timeout
-
-        deadline = common.typed_or_new("timeout_ms", timeout_ms, new=new)
-        return run_timeout(runtime, **task, timeout_ms=deadline)
-
-    _run(common, Flow.TIMEOUT, call)
+    policy = {"timeout_ms": ("timeout_ms", timeout_ms)}
+    return run_flow(options, Flow.TIMEOUT, run_timeout, policy=policy)
 
 
+@expanded
 def checkpoint(
-    common: Common,
+    options: FlowOptions,
     stop_after: Annotated[
         Literal["prepared", "reserved"] | None,
-        _own(
-            "STOP_AFTER",
-            "Stop at this stage. [default: reserved for a new task, none for an existing one]",
-        ),
+        _own("stop-after", "Where to stop (default: reserved for a new task, else the end)."),
     ] = None,
-) -> None:
-    """Stop at a confirmed stage; continue from it later."""
+) -> Report:
+    """Stop at a confirmed stage; with --directory, continue any task to its end."""
+    from fulfillment_cli.cli.flow_command import run_flow
+    from fulfillment_cli.flows.checkpoint import run_checkpoint
 
-    def call(runtime: Any, new: bool, task: Any) -> Any:
-        from fulfillment_cli.flows.checkpoint import run_checkpoint
-
-        return run_checkpoint(runtime, **task, stop_after=stop_after)
-
-    _run(common, Flow.CHECKPOINT, call)
+    return run_flow(options, Flow.CHECKPOINT, run_checkpoint, stop_after=stop_after)
 
 
+@expanded
 def pause(
-    common: Common,
+    options: FlowOptions,
     decision: Annotated[
-        Decision | None, _own(None, "Decide about a paused task; needs --actor.")
+        Literal["approve", "reject"] | None,
+        _own("decision", "Decide about a paused task; needs --directory and --actor.", env=False),
     ] = None,
-    actor: Annotated[
-        str | None, _own(None, "Who decides, as you verified it.", metavar="NAME")
-    ] = None,
+    actor: Annotated[str | None, _own("actor", "Who decides.", env=False, metavar="NAME")] = None,
     revision: Annotated[
         int | None,
-        _own("REVISION", "Decide only if the task is still at this revision.", min=1, metavar="N"),
+        _own("revision", "Refuse to decide where the task is at another revision.", min=1),
     ] = None,
-) -> None:
-    """Wait for a person's decision before any write."""
-    if (decision is None) != (actor is None):
-        raise UsageError("--decision and --actor go together.")
-    if decision is not None and common.directory is None:
-        raise UsageError("--decision needs --directory: only an existing task is decided about.")
-    if decision is not None and common.typed("request"):
-        raise UsageError("--decision does not go with --request.")
+) -> Report:
+    """Wait for a person's decision before anything is written outside."""
+    from fulfillment_cli.cli.decision import check_decision
+    from fulfillment_cli.cli.flow_command import run_flow
+    from fulfillment_cli.flows.pause import resume_paused, run_pause
 
-    def call(runtime: Any, new: bool, task: Any) -> Any:
-        from fulfillment_cli.flows.pause import resume_paused, run_pause
-
-        if decision is None or actor is None:
-            return run_pause(runtime, **task)
-        return resume_paused(runtime, decision.value, actor, task["task_id"], revision=revision)
-
-    _run(common, Flow.PAUSE, call)
+    decided = check_decision(options, decision, actor, revision)
+    if decided is None:
+        return run_flow(options, Flow.PAUSE, run_pause)
+    # A decision makes no task: a text from the environment is not meant for it.
+    return run_flow(replace(options, request=None), Flow.PAUSE, resume_paused, **decided)
 
 
+@expanded
 def session(
-    common: Common,
+    options: FlowOptions,
     question: Annotated[
         str | None,
-        _own("QUESTION", "About the order and its stage, up to 1000 characters.", metavar="TEXT"),
+        _own("question", "Up to 1000 characters (default: what is ordered, and its stage)."),
     ] = None,
-) -> None:
-    """Answer a question about the order, and verify it."""
+) -> Report:
+    """Answer a question about an order from its restored context."""
+    from fulfillment_cli.cli.flow_command import run_flow
+    from fulfillment_cli.cli.inputs import check_question
+    from fulfillment_cli.flows.session import run_session
 
-    def call(runtime: Any, new: bool, task: Any) -> Any:
-        from fulfillment_cli.flows.session import run_session
-
-        return run_session(runtime, **task, question=question)
-
-    _run(common, Flow.SESSION, call)
+    return run_flow(options, Flow.SESSION, run_session, question=check_question(question))
 
 
-def compensation(common: Common) -> None:
-    """Release the reservation when shipping is rejected."""
+@expanded
+def compensation(options: FlowOptions) -> Report:
+    """Release the reservation again where the shipment is rejected."""
+    from fulfillment_cli.cli.flow_command import run_flow
+    from fulfillment_cli.flows.compensation import run_compensation
 
-    def call(runtime: Any, new: bool, task: Any) -> Any:
-        from fulfillment_cli.flows.compensation import run_compensation
-
-        return run_compensation(runtime, **task)
-
-    _run(common, Flow.COMPENSATION, call)
+    return run_flow(options, Flow.COMPENSATION, run_compensation)
 
 
-def side_effect(common: Common) -> None:
-    """Ask the ledger when the answer to a write is lost."""
+@expanded
+def side_effect(options: FlowOptions) -> Report:
+    """Ask the ledger what happened where the answer to a write was lost."""
+    from fulfillment_cli.cli.flow_command import run_flow
+    from fulfillment_cli.flows.side_effect import run_side_effect
 
-    def call(runtime: Any, new: bool, task: Any) -> Any:
-        from fulfillment_cli.flows.side_effect import run_side_effect
-
-        return run_side_effect(runtime, **task)
-
-    _run(common, Flow.SIDE_EFFECT, call)
+    return run_flow(options, Flow.SIDE_EFFECT, run_side_effect)

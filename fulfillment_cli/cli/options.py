@@ -1,185 +1,145 @@
-"""The options that all flow commands have, declared once.
+"""The options that commands share, declared once.
 
-A command that takes ``common: Common`` gets all of them: :func:`with_common` writes them into
-the signature that Typer reads, and hands them over as one value.
+A command takes a dataclass of options as one parameter and is decorated with :func:`expanded`,
+which shows Typer a parameter for each field.
 """
 
 from __future__ import annotations
 
+import dataclasses
 import functools
 import inspect
 from collections.abc import Callable
-from dataclasses import dataclass, fields
-from enum import StrEnum
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Annotated, Any, get_type_hints
+from typing import Annotated, Any, Literal, get_type_hints
 
 import typer
 
+from fulfillment_cli.cli.running import Invocation
 
-class Output(StrEnum):
-    """Form of the results."""
-
-    TEXT = "text"
-    JSON = "json"
+_TASK, _NEW, _OUTPUT = "Task", "New task", "Output and configuration"
 
 
-TASK = "Task"
-NEW = "New task"
-SETUP = "Configuration and output"
-
-
-def _option(*names: str, panel: str, variable: str, help: str, **more: Any) -> Any:
+def _option(name: str, text: str, panel: str, metavar: str | None = None) -> Any:
     return typer.Option(
-        *names,
-        envvar=f"FULFIL_{variable}",
-        show_envvar=False,
+        f"--{name}",
+        envvar=f"FULFIL_{name.upper().replace('-', '_')}",
+        help=text,
         rich_help_panel=panel,
-        help=help,
-        **more,
+        metavar=metavar,
+        show_default=False,
     )
 
 
-@dataclass(frozen=True)
-class Common:
-    """What every flow command is given.
+@dataclass(frozen=True, kw_only=True)
+class OutputOptions:
+    """How a command speaks.
 
-    ``ctx`` tells which options were typed and which came from the environment.
+    Attributes:
+        invocation: The running command; made by Typer's caller.
+        typed: Names of the parameters that stood on the command line itself, not in ``FULFIL_*``.
     """
 
-    ctx: typer.Context
+    output: Annotated[
+        Literal["text", "json"],
+        _option("output", "text (default), or json: exactly one document on stdout.", _OUTPUT),
+    ] = "text"
+    quiet: Annotated[bool, _option("quiet", "Nothing on stderr but errors.", _OUTPUT)] = False
+    verbose: Annotated[
+        bool, _option("verbose", "Progress, timings and tracebacks on stderr.", _OUTPUT)
+    ] = False
+    invocation: Invocation
+    typed: frozenset[str]
+
+
+@dataclass(frozen=True, kw_only=True)
+class FlowOptions(OutputOptions):
+    """What all eight flows take."""
+
     directory: Annotated[
         Path | None,
-        _option(
-            "--directory",
-            panel=TASK,
-            variable="DIRECTORY",
-            metavar="DIR",
-            help="Continue in an existing task directory.",
-        ),
+        _option("directory", "Continue in this task directory; a new one otherwise.", _TASK, "DIR"),
     ] = None
-    task: Annotated[
-        str,
-        _option("--task", panel=TASK, variable="TASK", metavar="ID", help="The task's id."),
-    ] = "task"
+    task: Annotated[str | None, _option("task", "Id of the task (default: task).", _TASK, "ID")] = (
+        None
+    )
     request: Annotated[
         str | None,
-        _option(
-            "--request",
-            panel=NEW,
-            variable="REQUEST",
-            metavar="FILE",
-            help="Your own order text instead of a generated one; - reads standard input.",
-        ),
+        _option("request", "Your own order text instead of a generated one.", _NEW, "FILE|-"),
     ] = None
     inventory: Annotated[
         Path | None,
         _option(
-            "--inventory",
-            panel=NEW,
-            variable="INVENTORY",
-            metavar="FILE",
-            help="Opening stock for it: CSV with sku,quantity or JSON.",
+            "inventory", "Stock of the new ledger: CSV or JSON of sku, quantity.", _NEW, "FILE"
         ),
     ] = None
     fault: Annotated[
         list[str] | None,
-        _option(
-            "--fault",
-            panel=NEW,
-            variable="FAULT",
-            metavar="NAME[=VALUE]",
-            help="Switch a fault of the new ledger's service; repeatable.",
-        ),
+        _option("fault", "Fault of the new ledger's service; repeatable.", _NEW, "NAME[=VALUE]"),
     ] = None
     service_url: Annotated[
         str | None,
         _option(
-            "--service-url",
-            panel=NEW,
-            variable="SERVICE_URL",
-            metavar="ORIGIN",
-            help="A ledger that is already up; its token is FULFIL_SERVICE_TOKEN.",
+            "service-url",
+            "A ledger that is already up; its token from FULFIL_SERVICE_TOKEN.",
+            _TASK,
+            "ORIGIN",
         ),
     ] = None
     provider: Annotated[
-        str | None,
-        _option(
-            "--provider", panel=SETUP, variable="PROVIDER", metavar="NAME", help="Model provider."
-        ),
+        str | None, _option("provider", "Model provider of the configuration.", _OUTPUT, "NAME")
     ] = None
     config: Annotated[
         Path | None,
-        _option(
-            "--config",
-            panel=SETUP,
-            variable="CONFIG",
-            metavar="FILE",
-            help="Configuration instead of ./ditto.yaml.",
-        ),
+        _option("config", "Configuration (default: ditto.yaml, where it is).", _OUTPUT, "FILE"),
     ] = None
     env_file: Annotated[
-        Path | None,
-        _option(
-            "--env-file",
-            panel=SETUP,
-            variable="ENV_FILE",
-            metavar="FILE",
-            help="Credentials instead of ./.env.",
-        ),
+        Path | None, _option("env-file", "Credentials (default: .env).", _OUTPUT, "FILE")
     ] = None
-    output: Annotated[
-        Output,
-        _option("--output", panel=SETUP, variable="OUTPUT", help="Form of the results."),
-    ] = Output.TEXT
-    quiet: Annotated[
-        bool,
-        _option("--quiet", panel=SETUP, variable="QUIET", help="Only results and errors."),
-    ] = False
-    verbose: Annotated[
-        bool,
-        _option(
-            "--verbose",
-            panel=SETUP,
-            variable="VERBOSE",
-            help="Each step with its time; tracebacks.",
-        ),
-    ] = False
-
-    def typed(self, name: str) -> bool:
-        """Whether an option was typed on the command line, not taken from the environment."""
-        source = self.ctx.get_parameter_source(name)
-        return source is not None and source.name == "COMMANDLINE"
-
-    def typed_or_new(self, name: str, value: Any, *, new: bool) -> Any:
-        """A policy option: what the environment holds is a default for new tasks only."""
-        return value if new or self.typed(name) else None
 
 
-def with_common(command: Callable[..., None]) -> Callable[..., None]:
-    """Replace a command's ``common`` parameter by the options of :class:`Common`."""
-    hints = get_type_hints(Common, include_extras=True)
+def expanded(function: Callable[..., Any]) -> Callable[..., Any]:
+    """Show Typer the fields of a command's :class:`OutputOptions` parameter as options."""
+    signature = inspect.signature(function, eval_str=True)
+    group_name, group = next(
+        (parameter.name, parameter.annotation)
+        for parameter in signature.parameters.values()
+        if inspect.isclass(parameter.annotation) and issubclass(parameter.annotation, OutputOptions)
+    )
+    hints = get_type_hints(group, include_extras=True)
     shared = [
-        inspect.Parameter(
-            field.name,
-            inspect.Parameter.KEYWORD_ONLY,
-            default=inspect.Parameter.empty if field.name == "ctx" else field.default,
-            annotation=hints[field.name],
+        field for field in dataclasses.fields(group) if field.name not in ("invocation", "typed")
+    ]
+    named = inspect.Parameter.KEYWORD_ONLY
+    parameters = [
+        inspect.Parameter("ctx", named, annotation=typer.Context),
+        *(own for own in signature.parameters.values() if own.name != group_name),
+        *(
+            inspect.Parameter(
+                field.name, named, default=field.default, annotation=hints[field.name]
+            )
+            for field in shared
+        ),
+    ]
+
+    @functools.wraps(function)
+    def command(ctx: typer.Context, **values: Any) -> Any:
+        invocation: Invocation = ctx.obj
+        options = group(
+            **{field.name: values.pop(field.name) for field in shared},
+            invocation=invocation,
+            typed=frozenset(name for name in ctx.params if _was_typed(ctx, name)),
         )
-        for field in fields(Common)
-    ]
-    own_hints = get_type_hints(command, include_extras=True)
-    own = [
-        parameter.replace(kind=inspect.Parameter.KEYWORD_ONLY, annotation=own_hints[parameter.name])
-        for parameter in inspect.signature(command).parameters.values()
-        if parameter.name != "common"
-    ]
+        invocation.follow(options.output == "json", options.quiet, options.verbose)
+        return function(**{group_name: options}, **values)
 
-    @functools.wraps(command)
-    def wrapper(**values: Any) -> None:
-        common = Common(**{field.name: values.pop(field.name) for field in fields(Common)})
-        command(common, **values)
+    parameters = [parameter.replace(kind=named) for parameter in parameters]
+    command.__signature__ = signature.replace(parameters=parameters)  # type: ignore[attr-defined]
+    command.__annotations__ = {item.name: item.annotation for item in parameters}
+    return command
 
-    wrapper.__signature__ = inspect.Signature([*own, *shared])  # type: ignore[attr-defined]
-    wrapper.__annotations__ = {p.name: p.annotation for p in [*own, *shared]}
-    return wrapper
+
+def _was_typed(ctx: typer.Context, name: str) -> bool:
+    source = ctx.get_parameter_source(name)
+    return source is not None and source.name == "COMMANDLINE"

@@ -179,6 +179,8 @@ class Checkpoint(Frozen):
                 f"A task cannot go from {self.stage} to {stage}.", code="TRANSITION_REFUSED"
             )
         values = {name: getattr(self, name) for name in type(self).model_fields}
+        if stage not in (self.stage, Stage.UNCERTAIN):
+            values |= _NO_FAILURES  # it moved on, so what failed before it is over
         following = type(self).model_validate(
             values | facts | {"stage": stage, "revision": self.revision + 1, "updated_at": at}
         )
@@ -193,6 +195,14 @@ class Checkpoint(Frozen):
             )
         return following
 
+
+_NO_FAILURES: dict[str, Any] = {
+    "attempts": 0,
+    "next_attempt_at": None,
+    "last_error": None,
+    "last_error_at": None,
+    "dead_letter": None,
+}
 
 _WRITE_ONCE = (
     "id",

@@ -20,8 +20,9 @@ MAX_SOURCE_BYTES = 65536
 
 # Cc controls, and the characters that reorder text on a terminal (Unicode bidi embeddings,
 # overrides and isolates): a name that is shown to a person must not be able to forge the line.
+# Lone surrogates are what bytes that are not UTF-8 become on a command line; no file takes them.
 _UNPRINTABLE = re.compile(
-    "[\x00-\x1f\x7f-\x9f\u200e\u200f\u061c\u202a-\u202e\u2066-\u2069\u2028\u2029]"
+    "[\x00-\x1f\x7f-\x9f\u200e\u200f\u061c\u202a-\u202e\u2066-\u2069\u2028\u2029\ud800-\udfff]"
 )
 
 

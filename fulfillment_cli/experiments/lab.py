@@ -48,6 +48,7 @@ class Lab:
         directory: Its task directory, made by the first runtime.
         work: Where its children run and leave their streams.
         settings, config: The same configuration, for this process and for children.
+        variables: What children need in their environment.
         order, text: A random order and the request it was written into.
         stock: Opening stock of the ordered sku.
     """
@@ -56,6 +57,7 @@ class Lab:
     work: Path
     settings: Settings
     config: Path
+    variables: dict[str, str]
     seed: int
     order: Order = field(init=False)
     text: str = field(init=False)
@@ -117,7 +119,7 @@ class Lab:
         """Start ``fulfil`` with these arguments, our configuration and JSON output."""
         name = f"child-{len(self.children) + 1}"
         options = ["--config", str(self.config), "--output", "json"]
-        return Child([*arguments, *options], self.work, name, plan)
+        return Child([*arguments, *options], self.work, name, plan, self.variables)
 
     async def child(self, step: str, arguments: list[str]) -> JsonObject:
         """Run ``fulfil`` in a process of its own to its end; its JSON document."""

@@ -74,6 +74,8 @@ class Case:
         """What kind of boundary it is, for the table."""
         if self.victim == "service":
             return f"service {' '.join(self.name.split()[:3])}"
+        if self.boundary is None:
+            return "no death"
         when, what = self.name.split()[:2]
         if what == "commit":
             return f"{when} commit"
@@ -158,7 +160,8 @@ class Trial:
     ) -> Exit:
         log = self.work / f"boundaries-{number}"
         plan = Plan(kill_at=self.case.boundary if dies else None, log=log)
-        variables = {} if service is None else {"FULFIL_SERVICE_TOKEN": service.token}
+        token = {} if service is None else {"FULFIL_SERVICE_TOKEN": service.token}
+        variables = self.model.variables | token
         child = Child(
             [*arguments, "--output", "json"], self.work, f"command-{number}", plan, variables
         )

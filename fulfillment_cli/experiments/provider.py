@@ -48,6 +48,11 @@ class SharedModel:
     settings: Settings
     values: JsonObject
 
+    @property
+    def variables(self) -> dict[str, str]:
+        """What children need in their environment: the key stands in no file."""
+        return {KEY_VARIABLE: os.environ[KEY_VARIABLE]}
+
     def describe(self) -> JsonObject:
         """What the report says of it."""
         return {
@@ -102,7 +107,6 @@ def _shared(
     key: str,
     sha256: str | None,
 ) -> SharedModel:
-    # Children inherit the key in their environment; it stands in no file.
     os.environ[KEY_VARIABLE] = key
     values: JsonObject = {
         "provider": name,

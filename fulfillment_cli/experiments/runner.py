@@ -111,7 +111,7 @@ async def run_experiments(
 async def run_one(scenario: Scenario, directory: Path, model: SharedModel, seed: int) -> Outcome:
     """Run one experiment, close everything, open it again, and compare."""
     directory.mkdir(mode=0o700)
-    lab = Lab(scenario.name, directory, model.settings, model.config, seed)
+    lab = Lab(scenario.name, directory, model.settings, model.config, model.variables, seed)
     begun = time.monotonic()
     try:
         await scenario.run(lab)

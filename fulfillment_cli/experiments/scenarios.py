@@ -272,8 +272,8 @@ async def cancelled_before_work(lab: Lab) -> None:
         new = NewTask(lab.text.encode(), Flow.RETRY, policy, Goal.COMPLETED)
         await ensure_task(runtime, TASK, new)
         async with lab.step("cancel"):
-            # As with a signal that was given before the call: the first thing it meets.
             running = asyncio.create_task(run_retry(runtime, TASK))
+            await asyncio.sleep(0)  # it has entered the task, and done nothing yet
             running.cancel()
             outcome = (await asyncio.gather(running, return_exceptions=True))[0]
         lab.expect("cancelled", type(outcome).__name__, "CancelledError")

@@ -88,7 +88,7 @@ async def ensure_task(runtime: Runtime, task_id: str, new: NewTask | None) -> Ch
     check_task_id(task_id)
     existing = find(runtime, task_id)
     if existing is None:
-        with runtime.directory.creating():
+        async with runtime.directory.creating():
             existing = find(runtime, task_id)
             if existing is None:
                 return await _create(runtime, task_id, new)

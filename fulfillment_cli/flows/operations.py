@@ -6,13 +6,17 @@ more; never send what may have been sent, never conclude what was not answered (
 
 from __future__ import annotations
 
-from fulfillment_cli.adapters.ledger import Ledger
+from typing import TYPE_CHECKING
+
 from fulfillment_cli.domain.checkpoint import Checkpoint
 from fulfillment_cli.domain.errors import OutcomeUnknown
 from fulfillment_cli.domain.operations import Kind, Operation, Verdict
 from fulfillment_cli.domain.order import Intent, Issue, Reservation, Shipment, Uncertainty
 from fulfillment_cli.domain.stages import Stage
 from fulfillment_cli.flows.task_run import TaskRun
+
+if TYPE_CHECKING:
+    from fulfillment_cli.adapters.ledger import Ledger
 
 
 async def resolve_operation(run: TaskRun) -> None:

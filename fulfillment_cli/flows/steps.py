@@ -36,15 +36,22 @@ Step = Callable[[TaskRun], Awaitable[None]]
 MAX_CONFLICTS = 3
 
 
-async def drive(run: TaskRun, until: Goal) -> None:
+async def drive(
+    run: TaskRun, until: Goal, stopping: Callable[[], bool] = lambda: False
+) -> None:
     """Take steps until the goal, a resting stage, or an outcome that is not known.
+
+    Args:
+        stopping: Asked before every step; no further one is begun once it says so.
 
     Raises:
         FulfilError: A step could not be taken; what was saved before it stays.
     """
     conflicts = 0
-    while (step := next_step(run.checkpoint, until)) is not None:
+    while (step := next_step(run.checkpoint, until)) is not None and not stopping():
         try:
+            # A cancellation that is waiting is delivered here, between steps, not amid the next.
+            await asyncio.sleep(0)
             await step(run)
         except RevisionConflict as conflict:
             conflicts += 1
@@ -68,7 +75,7 @@ def next_step(checkpoint: Checkpoint, until: Goal) -> Step | None:
     if not checkpoint.final:
         # Also for a task that rests: whoever enters it hears at once that it was tampered with.
         _ = checkpoint.planned_order
-    if stage not in RECOVERABLE or _reached(checkpoint, until):
+    if stage not in RECOVERABLE or reached(checkpoint, until):
         return None
     if stage is Stage.PREPARED and checkpoint.reads_catalog:
         return select_source
@@ -77,7 +84,8 @@ def next_step(checkpoint: Checkpoint, until: Goal) -> Step | None:
     return resolve_operation
 
 
-def _reached(checkpoint: Checkpoint, until: Goal) -> bool:
+def reached(checkpoint: Checkpoint, until: Goal) -> bool:
+    """Whether a task stands where it is to stop."""
     if checkpoint.stage is Stage.PREPARED:
         return until is Goal.PREPARED
     if checkpoint.stage is Stage.RESERVED:

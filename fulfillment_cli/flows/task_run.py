@@ -7,15 +7,17 @@ import os
 from collections.abc import AsyncIterator, Mapping
 from contextlib import asynccontextmanager, suppress
 from dataclasses import dataclass
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from fulfillment_cli.adapters.leases import RENEW_SECONDS, Lease
-from fulfillment_cli.adapters.ledger import Ledger
 from fulfillment_cli.domain.checkpoint import Checkpoint
 from fulfillment_cli.domain.errors import FulfilError, LeaseLost, PlanMismatch, RevisionConflict
 from fulfillment_cli.domain.order import Issue, SessionAnswer
 from fulfillment_cli.domain.stages import Stage
 from fulfillment_cli.runtime import Runtime
+
+if TYPE_CHECKING:
+    from fulfillment_cli.adapters.ledger import Ledger
 
 
 @dataclass(frozen=True, slots=True)

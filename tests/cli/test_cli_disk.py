@@ -1,0 +1,128 @@
+"""Directories that cannot be written and disks that are full, as a user meets them."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import sqlite3
+import subprocess
+import sys
+import tempfile
+from collections.abc import Iterator
+from contextlib import closing
+from pathlib import Path
+
+import pytest
+
+from tests.cli.conftest import Cli, Done, Ledger
+
+as_nobody = {} if os.getuid() else {"user": 65534, "group": 65534, "extra_groups": []}
+
+
+@pytest.fixture
+def open_cli(cli: Cli) -> Iterator[Cli]:
+    """A working directory that an ordinary user can reach (pytest's own is closed to others)."""
+    directory = Path(tempfile.mkdtemp(prefix="fulfil-"))
+    directory.chmod(0o777)
+    (directory / "ditto.yaml").write_text((cli.directory / "ditto.yaml").read_text())
+    cli.directory = directory
+    yield cli
+    for path in [directory, *directory.rglob("*")]:
+        if path.is_dir():
+            path.chmod(0o755)
+    shutil.rmtree(directory)
+
+
+def skip_unless_reachable(cli: Cli) -> None:
+    """An ordinary user may be unable to read an interpreter that root keeps to itself."""
+    probe = subprocess.run(
+        [sys.executable, "-c", "import typer, reference_service"],
+        **as_nobody,  # type: ignore[arg-type]
+        cwd=cli.directory,
+        env=cli.environment,
+        capture_output=True,
+        check=False,
+    )
+    if probe.returncode != 0:
+        pytest.fail(f"an ordinary user cannot run this Python: {probe.stderr.decode()[-200:]}")
+
+
+def test_a_working_directory_that_cannot_be_written(open_cli: Cli) -> None:
+    open_cli.directory.chmod(0o555)
+
+    done = open_cli.run("checkpoint", "--output", "json", **as_nobody)
+
+    assert (done.status, done.code) == (2, "DIRECTORY_NOT_WRITABLE"), done
+    assert not (open_cli.directory / ".fulfil-tasks").exists()
+
+
+def test_a_task_directory_that_cannot_be_written(open_cli: Cli) -> None:
+    directory = Path(open_cli.json("checkpoint", **as_nobody)["directory"])
+    for path in directory.iterdir():
+        path.chmod(0o555 if path.is_dir() else 0o444)
+    directory.chmod(0o555)
+    before = {path: path.read_bytes() for path in directory.rglob("*") if path.is_file()}
+
+    done = open_cli.run("checkpoint", "--directory", directory, "--output", "json", **as_nobody)
+
+    assert (done.status, done.code) == (2, "DIRECTORY_NOT_WRITABLE"), done
+    assert {path: path.read_bytes() for path in directory.rglob("*") if path.is_file()} == before
+    assert Ledger(directory).posts() == ["/reserve"]
+
+
+def limited(cli: Cli, size: int, *arguments: str) -> Done:
+    """Run a command that may not make any file longer than this: a disk that is full."""
+    code = (
+        "import resource, signal, sys\n"
+        "signal.signal(signal.SIGXFSZ, signal.SIG_IGN)\n"
+        f"resource.setrlimit(resource.RLIMIT_FSIZE, ({size}, {size}))\n"
+        "from fulfillment_cli.cli.app import run\n"
+        "sys.exit(run(sys.argv[1:]))\n"
+    )
+    process = subprocess.Popen(
+        [sys.executable, "-c", code, *arguments],
+        cwd=cli.directory,
+        env=cli.environment | {"PYTHONPATH": os.pathsep.join(p for p in sys.path if p)},
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+    )
+    cli.started.append(process)
+    return cli.end(process)
+
+
+def test_a_disk_that_is_full_while_a_task_goes_on(cli: Cli) -> None:
+    first = cli.json("checkpoint")
+    directory = first["directory"]
+    database = Path(directory) / "tasks.sqlite"
+    with closing(sqlite3.connect(database)) as connection:
+        before = connection.execute("SELECT document FROM tasks").fetchall()
+
+    done = limited(cli, 4096, "checkpoint", "--directory", directory, "--output", "json")
+
+    assert (done.status, done.code) == (1, "DATABASE_FAILED"), done
+    with closing(sqlite3.connect(database)) as connection:
+        assert connection.execute("PRAGMA integrity_check").fetchone() == ("ok",)
+        assert connection.execute("SELECT document FROM tasks").fetchall() == before
+    assert Ledger(directory).posts() == ["/reserve"]
+    after = cli.json("checkpoint", "--directory", directory)
+    assert after["result"]["stage"] == "completed"
+
+
+def test_a_disk_that_is_full_when_a_task_is_made(cli: Cli) -> None:
+    done = limited(cli, 16, "checkpoint", "--output", "json")
+
+    assert done.status != 0
+    assert done.code in ("DIRECTORY_NOT_WRITABLE", "DATABASE_FAILED")
+    assert "Traceback" not in done.stderr
+
+
+def test_a_database_that_is_none_stays_as_it_is(cli: Cli) -> None:
+    directory = cli.json("checkpoint")["directory"]
+    database = Path(directory) / "tasks.sqlite"
+    database.write_bytes(b"not a database")
+
+    done = cli.run("checkpoint", "--directory", directory, "--output", "json")
+
+    assert (done.status, done.code) == (2, "DATABASE_INVALID")
+    assert database.read_bytes() == b"not a database"
