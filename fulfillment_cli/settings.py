@@ -44,6 +44,8 @@ def origin_of(url: str) -> str:
         raise ValueError("must be an absolute http:// or https:// URL")
     if parts.username is not None or parts.password is not None:
         raise ValueError("must not carry credentials; use api_key_env")
+    if parts.port == 0:
+        raise ValueError("must not have port 0")
     port = parts.port or (443 if parts.scheme == "https" else 80)
     host = f"[{parts.hostname}]" if ":" in parts.hostname else parts.hostname
     return f"{parts.scheme}://{host.lower()}:{port}"
@@ -229,7 +231,8 @@ def load_settings(config: Path | None = None, env_file: Path | None = None) -> S
     text, source, base = _read_config(config)
     try:
         values = yaml.safe_load(text)
-    except yaml.YAMLError as error:
+    except (yaml.YAMLError, ValueError, RecursionError) as error:
+        # The last two: a date like 2024-13-45, and brackets that are too deep.
         raise _invalid(source, _yaml_reason(error)) from None
     if not isinstance(values, dict):
         raise _invalid(source, "must be a mapping of keys")
@@ -287,7 +290,7 @@ def _brief(error: Exception) -> str:
     return error.strerror or "unreadable" if isinstance(error, OSError) else "not UTF-8 text"
 
 
-def _yaml_reason(error: yaml.YAMLError) -> str:
+def _yaml_reason(error: Exception) -> str:
     mark: Any = getattr(error, "problem_mark", None)
     problem: Any = getattr(error, "problem", None)
     where = f"line {mark.line + 1}, column {mark.column + 1}: " if mark else ""

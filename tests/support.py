@@ -180,8 +180,9 @@ class LedgerFiles:
 
     def requests(self, *, health: bool = False) -> list[str]:
         """``METHOD /path`` of each request, in order; without the identification."""
-        if not self.database.exists():
-            return []
+        tables = "SELECT name FROM sqlite_master WHERE name = 'requests'"
+        if not self.database.exists() or not rows(self.database, tables):
+            return []  # the service is just being started for the first time
         found = rows(self.database, "SELECT method, path FROM requests ORDER BY seq")
         return [f"{m} {p}" for m, p in found if health or p != "/healthz"]
 
@@ -235,8 +236,9 @@ class Service(LedgerFiles):
         self.ledger_id: str = ready["ledgerId"]
 
     def close(self) -> None:
-        self.process.kill()
-        self.process.wait(DEADLINE)
+        if self.process.poll() is None:
+            self.process.kill()
+            self.process.wait(DEADLINE)
         assert self.process.stdout is not None
         self.process.stdout.close()
 
@@ -304,7 +306,7 @@ class Between:
     async def _serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         try:
             request = await read_message(reader)
-            line = " ".join(request.split(b"\r\n", 1)[0].decode().split()[:2])
+            line = " ".join(request.split(b"\r\n", 1)[0].decode().split()[:2]).split("?")[0]
             self.seen.append(line)
             caught = [answer for start, answer in self.catch.items() if line.startswith(start)]
             if not caught:
@@ -520,11 +522,10 @@ def run_flow(
     function: str,
     directory: Path,
     config: dict[str, Any],
-    *,
     arguments: dict[str, Any] | None = None,
     options: dict[str, Any] | None = None,
-    offset: float = 0.0,
     at: tuple[str, str, str] | None = None,
+    offset: float = 0.0,
     gate: bool = False,
 ) -> dict[str, Any]:
     """Run one flow of the public API.
@@ -532,9 +533,9 @@ def run_flow(
     Args:
         function: Its name in ``fulfillment_cli``.
         options: Of ``open_runtime``.
-        offset: Of this process's clock, in seconds.
         at: ``(target, when, action)``, see :func:`wrap`; the action is ``kill``, ``stop``
             (this process stops itself) or ``meet`` (tell the test and wait for its word).
+        offset: Of this process's clock, in seconds.
         gate: Wait for the test's word before the flow starts.
     """
     import fulfillment_cli
@@ -567,6 +568,30 @@ def run_flow(
             return {"stage": str(result.stage), "questions": result.questions, "note": result.note}
 
     return asyncio.run(run())
+
+
+def run_review(
+    pipe: Pipe,
+    directory: Path,
+    config: dict[str, Any],
+    action: str,
+    target: str,
+    when: str,
+    now: float,
+    new_id: str | None = None,
+) -> None:
+    """Begin a repair and be killed at ``target``, see :func:`wrap`."""
+    from fulfillment_cli.recovery.review import Action, Decision, act
+
+    wrap(target, when, lambda: os.kill(os.getpid(), signal.SIGKILL))
+
+    async def run() -> None:
+        async with open_runtime(
+            directory, settings=Settings.model_validate(config), clock=FakeClock(now)
+        ) as runtime:
+            await act(runtime, "task", Decision(Action(action), "anna", "because", None, new_id))
+
+    asyncio.run(run())
 
 
 def wrap(target: str, when: str, action: Callable[[], object]) -> None:

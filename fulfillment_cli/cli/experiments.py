@@ -19,6 +19,7 @@ from fulfillment_cli.domain.stages import Flow
 from fulfillment_cli.experiments import matrix
 from fulfillment_cli.experiments.provider import SharedModel, shared_model
 from fulfillment_cli.experiments.runner import (
+    EXPERIMENTS,
     Outcome,
     full_report,
     new_run_directory,
@@ -26,13 +27,12 @@ from fulfillment_cli.experiments.runner import (
     select,
     write_report,
 )
-from fulfillment_cli.experiments.scenarios import SCENARIOS
 from fulfillment_cli.report import Line, Report
 from fulfillment_cli.settings import load_settings
 
 
 def _names(incomplete: str) -> list[str]:
-    return [scenario.name for scenario in SCENARIOS if scenario.name.startswith(incomplete)]
+    return [scenario.name for scenario in EXPERIMENTS if scenario.name.startswith(incomplete)]
 
 
 @dataclass(frozen=True)
@@ -108,8 +108,8 @@ def experiments(
 ) -> Report:
     """Run the promise: real model, real HTTP, two real ledgers, real SIGKILL."""
     if listed:
-        lines = tuple(Line("", scenario.name) for scenario in SCENARIOS)
-        return Report({"experiments": [scenario.name for scenario in SCENARIOS]}, lines)
+        lines = tuple(Line("", scenario.name) for scenario in EXPERIMENTS)
+        return Report({"experiments": [scenario.name for scenario in EXPERIMENTS]}, lines)
     if crash_matrix and only:
         raise UsageError("--only names experiments; the crash matrix takes --flow.")
     if not crash_matrix and (flow or sample):

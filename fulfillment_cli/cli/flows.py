@@ -111,15 +111,29 @@ def pause(
         int | None,
         _own("revision", "Refuse to decide where the task is at another revision.", min=1),
     ] = None,
+    expires_in: Annotated[
+        str | None,
+        _own(
+            "expires-in",
+            "Refuse a decision after this time, such as 2h; opens an expired one again.",
+            env=False,
+            metavar="TIME",
+        ),
+    ] = None,
 ) -> Report:
     """Wait for a person's decision before anything is written outside."""
     from fulfillment_cli.cli.decision import check_decision
+    from fulfillment_cli.cli.durations import parse_duration
     from fulfillment_cli.cli.flow_command import run_flow
+    from fulfillment_cli.domain.errors import UsageError
     from fulfillment_cli.flows.pause import resume_paused, run_pause
 
     decided = check_decision(options, decision, actor, revision)
     if decided is None:
-        return run_flow(options, Flow.PAUSE, run_pause)
+        seconds = None if expires_in is None else parse_duration(expires_in, "--expires-in")
+        return run_flow(options, Flow.PAUSE, run_pause, expires_in=seconds)
+    if expires_in is not None:
+        raise UsageError("--expires-in sets the time for a decision; it does not go with one.")
     # A decision makes no task: a text from the environment is not meant for it.
     return run_flow(replace(options, request=None), Flow.PAUSE, resume_paused, **decided)
 

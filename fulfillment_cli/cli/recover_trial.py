@@ -11,6 +11,7 @@ from tempfile import TemporaryDirectory
 from fulfillment_cli.cli.recovery_options import RecoveryOptions
 from fulfillment_cli.domain.errors import UsageError
 from fulfillment_cli.experiments.interrupted import STAGES, interrupt
+from fulfillment_cli.experiments.lab import random_order
 from fulfillment_cli.report import Line, Report
 from fulfillment_cli.settings import load_settings
 
@@ -52,9 +53,8 @@ async def _create(options: RecoveryOptions, root: Path, count: int) -> Report:
             directory = root / f"try-{secrets.token_hex(4)}"
             directory.mkdir(mode=0o700, parents=True)
             (directory / MARK).touch(mode=0o600)
-            killed = await interrupt(
-                directory, stage, Path(work), settings, repeated, random.Random()
-            )
+            order = random_order(random.Random())
+            killed = await interrupt(directory, stage, Path(work), settings, repeated, *order)
             options.invocation.say(f"killed {killed.pid} at {stage}: {directory}")
             made.append({"directory": str(directory), "stage": stage, "pid": killed.pid})
             lines.append(Line(stage, str(directory)))

@@ -170,3 +170,7 @@ def _check_provider(options: FlowOptions, settings: Settings) -> None:
     provider = settings.select(options.provider)
     if isinstance(provider, RemoteProvider):
         settings.api_key(provider)
+    else:
+        from fulfillment_cli.adapters.local_model import require_installed
+
+        require_installed(provider)

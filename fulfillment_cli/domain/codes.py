@@ -316,6 +316,11 @@ CODES: dict[str, CodeInfo] = {
     "NO_ORDER": CodeInfo(
         EXIT_USAGE, "The task has no saved order.", "Nothing can be asked or resubmitted."
     ),
+    "REVIEW_REFUSED": CodeInfo(
+        EXIT_USAGE,
+        "The action does not fit where the task stands; nothing was done.",
+        "`fulfil review` lists what waits, with the commands that fit.",
+    ),
     "DATABASE_INVALID": CodeInfo(
         EXIT_USAGE,
         "The file is not a task database of this program's version; it was left untouched.",

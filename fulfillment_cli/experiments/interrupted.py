@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import random
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -10,7 +9,7 @@ from fulfillment_cli.domain.order import Order
 from fulfillment_cli.domain.stages import Flow, Goal, Stage
 from fulfillment_cli.experiments.boundaries import Plan
 from fulfillment_cli.experiments.children import Child
-from fulfillment_cli.experiments.lab import TASK, random_order
+from fulfillment_cli.experiments.lab import TASK
 from fulfillment_cli.flows.creation import NewTask, ensure_task, make_policy
 from fulfillment_cli.runtime import open_runtime
 from fulfillment_cli.settings import Settings
@@ -29,16 +28,13 @@ class Killed:
     """An interrupted task.
 
     Attributes:
+        stage: Where it was killed.
         pid: The process that was killed.
-        order: What the task is about.
-        stock: Opening stock of its sku.
     """
 
     directory: Path
     stage: Stage
     pid: int
-    order: Order
-    stock: int
 
 
 async def interrupt(
@@ -47,7 +43,8 @@ async def interrupt(
     work: Path,
     settings: Settings,
     options: list[str],
-    source: random.Random,
+    order: Order,
+    text: str,
 ) -> Killed:
     """Make a task directory whose only task was killed at ``stage``.
 
@@ -56,17 +53,16 @@ async def interrupt(
         stage: One of :data:`STAGES`.
         work: Where the child processes run and leave their streams.
         options: ``--config`` and the like for the child processes, with absolute paths.
+        order, text: What the task is about, and the request that says so.
 
     Raises:
         TimeoutError: The child did not get there.
     """
-    order, text = random_order(source)
-    stock = order.quantity + 10
     flow = _FLOWS.get(stage, Flow.CHECKPOINT)
     policy = make_policy({}, requires_approval=flow is Flow.PAUSE)
     faults = _FAULTS.get(stage, {})
     async with open_runtime(
-        directory, stock={order.sku: stock}, faults=faults, settings=settings
+        directory, stock={order.sku: order.quantity + 10}, faults=faults, settings=settings
     ) as runtime:
         new = NewTask(text.encode(), flow, policy, Goal.COMPLETED, order)
         await ensure_task(runtime, TASK, new)
@@ -84,4 +80,4 @@ async def interrupt(
     exit_ = await child.wait()
     if exit_.signal_name != "SIGKILL":
         raise TimeoutError(f"{directory} was not interrupted at {stage}: {exit_.stdout}")
-    return Killed(directory, stage, exit_.pid, order, stock)
+    return Killed(directory, stage, exit_.pid)

@@ -18,8 +18,12 @@ from fulfillment_cli.domain.order import JsonObject
 from fulfillment_cli.experiments.evidence import Evidence
 from fulfillment_cli.experiments.lab import Lab
 from fulfillment_cli.experiments.provider import SharedModel
+from fulfillment_cli.experiments.recovery_scenarios import RECOVERY_SCENARIOS
 from fulfillment_cli.experiments.scenarios import SCENARIOS, Scenario
 from fulfillment_cli.version import __version__
+
+EXPERIMENTS: tuple[Scenario, ...] = SCENARIOS + RECOVERY_SCENARIOS
+"""The twenty of the contract, and those of the recovery."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,14 +61,14 @@ def select(patterns: list[str]) -> list[Scenario]:
     from fnmatch import fnmatchcase
 
     for pattern in patterns:
-        if not any(fnmatchcase(scenario.name, pattern) for scenario in SCENARIOS):
+        if not any(fnmatchcase(scenario.name, pattern) for scenario in EXPERIMENTS):
             raise UsageError(
                 f"There is no experiment {pattern!r}.",
                 hint="`fulfil experiments --list` names them.",
             )
     return [
         scenario
-        for scenario in SCENARIOS
+        for scenario in EXPERIMENTS
         if not patterns or any(fnmatchcase(scenario.name, pattern) for pattern in patterns)
     ]
 

@@ -53,7 +53,8 @@ def request_bytes(request: str | bytes) -> bytes:
     Raises:
         UsageError: ``REQUEST_INVALID``.
     """
-    content = request.encode() if isinstance(request, str) else request
+    # Lone surrogates, as bytes that are not UTF-8 become on a command line, are refused below.
+    content = request.encode(errors="surrogatepass") if isinstance(request, str) else request
     if len(content) > MAX_SOURCE_BYTES:
         raise UsageError(
             f"The request text has {len(content)} bytes; {MAX_SOURCE_BYTES} is the most.",

@@ -43,6 +43,9 @@ async def run_session(
     question = DEFAULT_QUESTION if question is None else question
     if not 1 <= len(question) <= 1000 or not question.strip():
         raise UsageError("A question has 1 to 1000 characters.")
+    if any("\ud800" <= character <= "\udfff" for character in question):
+        # What bytes that are not UTF-8 become on a command line: it can be neither sent nor saved.
+        raise UsageError("A question must be UTF-8 text.")
     entry = Entry(Flow.SESSION, task_id, request, expected, goal=Goal.PREPARED)
     await find_or_make(runtime, entry)
     async with entered(runtime, task_id, Flow.SESSION) as run:

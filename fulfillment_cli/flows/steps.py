@@ -36,9 +36,7 @@ Step = Callable[[TaskRun], Awaitable[None]]
 MAX_CONFLICTS = 3
 
 
-async def drive(
-    run: TaskRun, until: Goal, stopping: Callable[[], bool] = lambda: False
-) -> None:
+async def drive(run: TaskRun, until: Goal, stopping: Callable[[], bool] = lambda: False) -> None:
     """Take steps until the goal, a resting stage, or an outcome that is not known.
 
     Args:

@@ -151,5 +151,7 @@ async def _renew(run: TaskRun) -> None:
         await asyncio.sleep(RENEW_SECONDS)
         try:
             run.runtime.store.renew(run.lease)
-        except FulfilError:
+        except LeaseLost:
             return
+        except FulfilError:
+            continue  # a database that is locked or full for a moment; the lease outlasts that

@@ -10,7 +10,7 @@ from pathlib import Path
 
 from fulfillment_cli.adapters.clock import to_timestamp
 from fulfillment_cli.domain.checkpoint import Checkpoint
-from fulfillment_cli.domain.errors import FulfilError
+from fulfillment_cli.domain.errors import FulfilError, PlanMismatch
 from fulfillment_cli.domain.order import DeadLetter, Issue, JsonObject
 from fulfillment_cli.domain.stages import RECOVERABLE, Stage
 from fulfillment_cli.flows.steps import drive, reached
@@ -98,6 +98,10 @@ async def attempt(run: TaskRun, retry: Retry, stopping: Callable[[], bool]) -> O
         what = disposition(error)
         if what not in (Disposition.RETRY, Disposition.GIVE_UP):
             raise
+        if isinstance(error, PlanMismatch):
+            # It may have been found on a revision that was lost; what is saved about it goes
+            # onto the newest one, and nothing of the older one goes with it.
+            run.checkpoint = run.runtime.store.load(run.checkpoint.id)
         issue = Issue(code=error.code, message=error.message)
         return _failed(run, found, issue, retry, give_up=what is Disposition.GIVE_UP)
     except Exception as error:  # one poisoned task must not end the sweep

@@ -141,7 +141,9 @@ class Sweep:
     def _to_make(self, runtime: Runtime) -> tuple[str, str] | None:
         """When the directory's first task was begun, and its id, where it has no row yet."""
         fixture = begun(runtime.directory.path)
-        if fixture is None or find(runtime, fixture.task_id) is not None:
+        if fixture is None:
+            return None
+        if runtime.has_tasks and fixture.task_id in runtime.store.task_ids():
             return None
         if (fixture.service_url is None) != (self._options.service_url is None):
             return None  # another sweep's

@@ -172,7 +172,9 @@ class Ledger:
         self.path = Path(directory) / "service.sqlite"
 
     def rows(self, sql: str) -> list[tuple[Any, ...]]:
-        with closing(sqlite3.connect(self.path, timeout=5)) as connection:
+        # Read only: looking must not make a file where the service is about to make its own.
+        uri = f"{self.path.as_uri()}?mode=ro"
+        with closing(sqlite3.connect(uri, uri=True, timeout=5)) as connection:
             return connection.execute(sql).fetchall()
 
     def posts(self) -> list[str]:
@@ -186,9 +188,10 @@ class Ledger:
 
     def state(self, key: str) -> str | None:
         """The state of an operation; none where it never arrived."""
-        if not self.path.exists():
-            return None
-        found = self.rows(f"SELECT state FROM operations WHERE key = '{key}'")
+        try:
+            found = self.rows(f"SELECT state FROM operations WHERE key = '{key}'")
+        except sqlite3.OperationalError:
+            return None  # there are no tables yet
         return str(found[0][0]) if found else None
 
 

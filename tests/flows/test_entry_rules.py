@@ -9,6 +9,7 @@ import pytest
 
 from fulfillment_cli import (
     FlowResult,
+    open_runtime,
     run_checkpoint,
     run_compensation,
     run_fallback,
@@ -19,7 +20,6 @@ from fulfillment_cli import (
     run_timeout,
 )
 from fulfillment_cli.domain.errors import (
-    FulfilError,
     ModelError,
     ModelUnavailable,
     TaskNotFound,
@@ -28,7 +28,7 @@ from fulfillment_cli.domain.errors import (
 from fulfillment_cli.domain.faults import DEMO_FAULTS
 from fulfillment_cli.domain.stages import Flow
 from tests.scripted_model import Reply, ScriptedModel, completion
-from tests.support import TEXT, Shop
+from tests.support import TEXT, Shop, rows
 
 Run = Callable[..., Awaitable[FlowResult]]
 RUNS: dict[Flow, Run] = {
@@ -71,10 +71,10 @@ async def test_a_command_enters_only_tasks_of_its_own_flow(shop: Shop, flow: Flo
 
 async def test_a_directory_that_is_not_there_is_not_made(shop: Shop) -> None:
     with pytest.raises(TaskNotFound) as error:
-        async with shop.open(service=None, stock=None) as runtime:
-            runtime.stock = None
-            await run_checkpoint(runtime)
-    assert error.value.code == "TASK_NOT_FOUND"
+        async with open_runtime(shop.directory):
+            pass
+    assert error.value.code == "DIRECTORY_NOT_FOUND"
+    assert not shop.directory.exists()
 
 
 async def test_a_task_that_is_not_there_is_not_found(shop: Shop, scripted: ScriptedModel) -> None:
@@ -190,25 +190,24 @@ async def test_a_policy_out_of_range_makes_nothing(
     assert list(shop.directory.iterdir()) == []
 
 
-async def test_the_saved_policy_is_obeyed_whoever_enters(shop: Shop) -> None:
-    """`checkpoint` on a `retry` task reads with that task's limits, on no terms of its own."""
-    shop.directory.mkdir()
+async def test_the_saved_policy_is_obeyed_whoever_enters(
+    shop: Shop, scripted: ScriptedModel
+) -> None:
+    scripted.script(*[Reply(status=503)] * 3)
+    with pytest.raises(ModelUnavailable):
+        await make(shop, Flow.RETRY, max_attempts=2)
+    once = [(1, 16, "SOURCE_TOO_LARGE"), (2, len(TEXT), None)]
+    assert reads(shop) == once
+    scripted.script()
     async with shop.open() as runtime:
-        await run_retry(runtime, "other", request=TEXT)  # so that there is a ledger
-        with pytest.raises(FulfilError):  # the model is not configured: it stays queued
-            runtime.provider = "missing"
-            runtime._model = None
-            await run_retry(runtime, request=TEXT, max_attempts=1, initial_max_bytes=16)
-    assert shop.document()["stage"] == "failed"
-    assert shop.document()["error"]["code"] == "SOURCE_TOO_LARGE"
+        await run_checkpoint(runtime)
+    assert reads(shop) == once * 2
 
 
 # -- reading -----------------------------------------------------------------------------------
 
 
 def reads(shop: Shop) -> list[tuple[int, int, str | None]]:
-    from tests.support import rows
-
     data = rows(
         shop.directory / "tasks.sqlite",
         "SELECT data ->> 'attempt', data ->> 'limit', data ->> 'code' FROM events"
