@@ -21,8 +21,9 @@ check: $(VENV)/.installed-dev  ## what a change must pass
 readme: $(VENV)/.installed-dev  ## write the tables of the README again
 	$(BIN)/python tools/readme_tables.py
 
-experiments: $(VENV)/.installed-local  ## the end-to-end experiments, with the local model
+experiments: $(VENV)/.installed-local  ## the end-to-end experiments and the whole crash matrix, with the local model
 	$(BIN)/fulfil experiments
+	$(BIN)/fulfil experiments --crash-matrix
 
 package-check: $(VENV)/.installed-dev  ## build the wheel and try it in an empty environment
 	PYTHON=$(BIN)/python tools/package_check.sh

@@ -193,7 +193,7 @@ def _write_lines(lines: tuple[Line, ...], stream: TextIO | None) -> None:
         (f"{line.label}: " if line.label else "", printable(line.value), line.style)
         for line in lines
     ]
-    if not _coloured(stream):
+    if not coloured(stream):
         print("\n".join(label + value for label, value, _ in shown), file=stream, flush=True)
         return
     from rich.console import Console
@@ -208,7 +208,7 @@ def _write_lines(lines: tuple[Line, ...], stream: TextIO | None) -> None:
     stream.flush()
 
 
-def _coloured(stream: TextIO) -> bool:
+def coloured(stream: TextIO) -> bool:
     """``NO_COLOR``, then ``FORCE_COLOR``, then whether a person reads the stream."""
     if os.environ.get("NO_COLOR"):
         return False

@@ -19,8 +19,14 @@ import sqlite3
 import subprocess
 import sys
 import time
-from collections.abc import Awaitable, Callable
-from contextlib import AbstractAsyncContextManager, closing, contextmanager
+from collections.abc import AsyncIterator, Awaitable, Callable
+from contextlib import (
+    AbstractAsyncContextManager,
+    asynccontextmanager,
+    closing,
+    contextmanager,
+    suppress,
+)
 from multiprocessing.connection import Connection
 from pathlib import Path
 from typing import Any, Self
@@ -280,6 +286,41 @@ class Shop:
         return saved_document(self.directory, task_id)
 
 
+Handler = Callable[[asyncio.StreamReader, asyncio.StreamWriter], Awaitable[None]]
+
+
+@asynccontextmanager
+async def serving(handler: Handler) -> AsyncIterator[asyncio.Server]:
+    """A TCP server on a port of its own. Whatever it is doing ends with it."""
+    at_work: set[asyncio.Task[Any]] = set()
+
+    async def handle(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        task = asyncio.current_task()
+        assert task is not None
+        at_work.add(task)
+        with suppress(ConnectionError, asyncio.IncompleteReadError, asyncio.CancelledError):
+            await handler(reader, writer)
+        at_work.discard(task)
+        writer.close()
+        with suppress(ConnectionError):
+            await writer.wait_closed()
+
+    server = await asyncio.start_server(handle, "127.0.0.1", 0)
+    try:
+        yield server
+    finally:
+        server.close()
+        await server.wait_closed()
+        ending = list(at_work)
+        for task in ending:
+            task.cancel()
+        await asyncio.gather(*ending)
+
+
+def origin_of(server: asyncio.Server) -> str:
+    return f"http://127.0.0.1:{server.sockets[0].getsockname()[1]}"
+
+
 class Between:
     """Stands between a runner and a service; passes on every request but those a test catches.
 
@@ -295,30 +336,29 @@ class Between:
         self.seen: list[str] = []
 
     async def __aenter__(self) -> Self:
-        self._server = await asyncio.start_server(self._serve, "127.0.0.1", 0)
-        self.origin = f"http://127.0.0.1:{self._server.sockets[0].getsockname()[1]}"
+        self._serving = serving(self._serve)
+        self._server = await self._serving.__aenter__()
+        self.origin = origin_of(self._server)
         return self
 
     async def __aexit__(self, *error: object) -> None:
+        await self._serving.__aexit__(None, None, None)
+
+    def refuse_connections(self) -> None:
+        """From now on; those that are there go on."""
         self._server.close()
-        await self._server.wait_closed()
 
     async def _serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        try:
-            request = await read_message(reader)
-            line = " ".join(request.split(b"\r\n", 1)[0].decode().split()[:2]).split("?")[0]
-            self.seen.append(line)
-            caught = [answer for start, answer in self.catch.items() if line.startswith(start)]
-            if not caught:
-                answer = await self.forward(request)
-            else:
-                answer = caught[0] if isinstance(caught[0], bytes) else await caught[0](request)
-            writer.write(answer)
-            await writer.drain()
-        except (ConnectionError, asyncio.IncompleteReadError):
-            pass
-        finally:
-            writer.close()
+        request = await read_message(reader)
+        line = " ".join(request.split(b"\r\n", 1)[0].decode().split()[:2]).split("?")[0]
+        self.seen.append(line)
+        caught = [answer for start, answer in self.catch.items() if line.startswith(start)]
+        if not caught:
+            answer = await self.forward(request)
+        else:
+            answer = caught[0] if isinstance(caught[0], bytes) else await caught[0](request)
+        writer.write(answer)
+        await writer.drain()
 
     async def forward(self, request: bytes) -> bytes:
         """Ask the service."""
@@ -361,6 +401,7 @@ _PRELOAD = [
     "fulfillment_cli.adapters.service_process",
     *(f"fulfillment_cli.flows.{name}" for name in ("checkpoint", "pause", "session")),
     "openai",
+    "encodings.utf_8_sig",  # an ordinary user may not be able to read root's Python
 ]
 
 

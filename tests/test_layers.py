@@ -19,7 +19,7 @@ ROOT = Path(__file__).resolve().parents[1]
 PACKAGE = "fulfillment_cli"
 
 RIGHTWARDS = (
-    *("cli", "experiments", "recovery", "flows", "runtime"),
+    *("cli", "experiments", "viewing", "recovery", "flows", "runtime"),
     *("adapters", "settings", "domain", "version"),
 )
 """A part may import itself and what stands after it."""
@@ -35,7 +35,7 @@ ONLY_IN: dict[str, tuple[str, ...]] = {
     "typer": ("cli",),
     "rich": ("cli", "report"),
     "sqlite3": ("adapters.checkpoints", "adapters.database", "adapters.leases",
-                "adapters.task_queue", "experiments"),
+                "adapters.task_lists", "adapters.task_queue", "experiments"),
     "openai": ("adapters.model", "adapters.completions"),
     "httpx": ("adapters.ledger", "adapters.model_transport", "experiments"),
     "xllamacpp": ("adapters.local_model_server",),

@@ -13,24 +13,12 @@ sys.path.insert(0, str(ROOT))
 from fulfillment_cli.cli.app import COMMANDS  # noqa: E402
 from fulfillment_cli.domain.codes import CODES  # noqa: E402
 from fulfillment_cli.domain.exits import EXIT_OF_STAGE  # noqa: E402
-from fulfillment_cli.domain.stages import FINAL, RECOVERABLE, Stage  # noqa: E402
+from fulfillment_cli.domain.stage_info import STAGE_INFO  # noqa: E402
+from fulfillment_cli.domain.stages import Stage  # noqa: E402
 
 README = ROOT / "README.md"
 
-STAGES: dict[Stage, str] = {
-    Stage.QUEUED: "waiting for extraction",
-    Stage.PREPARED: "order, plan fingerprint and context are saved",
-    Stage.PAUSED: "waiting for a decision; nothing was written outside",
-    Stage.APPROVED: "the decision was yes, bound to this order's plan",
-    Stage.REJECTED: "the decision was no",
-    Stage.RESERVED: "the reservation is confirmed at the ledger and saved",
-    Stage.COMPLETED: "the shipment is confirmed",
-    Stage.TIMED_OUT: "a read passed its deadline before any write",
-    Stage.UNCERTAIN: "an operation is pending or cannot be looked up",
-    Stage.COMPENSATED: "the shipment was rejected and the release is confirmed",
-    Stage.NEEDS_REVIEW: "rejected and not compensated, or the compensation failed",
-    Stage.FAILED: "source, catalog or ledger refused for good",
-}
+STAGES = {stage: info.meaning for stage, info in STAGE_INFO.items()}
 
 EXITS = {
     0: "done, or stopped where it was asked to",
@@ -54,7 +42,7 @@ def tables() -> dict[str, str]:
         "stages": _table(
             ("Stage", "Meaning", "Entered again", "Exit"),
             (
-                (f"`{stage}`", STAGES[stage], _again(stage), str(EXIT_OF_STAGE[stage]))
+                (f"`{stage}`", STAGES[stage], STAGE_INFO[stage].again, str(EXIT_OF_STAGE[stage]))
                 for stage in Stage
             ),
         ),
@@ -77,16 +65,6 @@ def filled(text: str) -> str:
         if count != 1:
             raise SystemExit(f"README.md has {count} places for the table of {name}")
     return text
-
-
-def _again(stage: Stage) -> str:
-    if stage in FINAL:
-        return "stays" if stage is not Stage.NEEDS_REVIEW else "stays until a person acts"
-    if stage is Stage.UNCERTAIN:
-        return "looks the operation up first"
-    if stage in RECOVERABLE:
-        return "continues"
-    return "stays until it is decided" if stage is Stage.PAUSED else "`checkpoint` continues it"
 
 
 def _status(code: str, status: int) -> str:

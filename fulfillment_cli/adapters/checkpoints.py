@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import json
 import sqlite3
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager
 from pathlib import Path
 from types import TracebackType
@@ -17,7 +17,7 @@ from typing import Any, Self
 
 from pydantic import ValidationError
 
-from fulfillment_cli.adapters import leases, task_queue
+from fulfillment_cli.adapters import leases, task_lists, task_queue
 from fulfillment_cli.adapters.clock import Clock
 from fulfillment_cli.adapters.database import (
     create_database,
@@ -27,6 +27,7 @@ from fulfillment_cli.adapters.database import (
 )
 from fulfillment_cli.adapters.holder import Holder, forget
 from fulfillment_cli.adapters.leases import Lease
+from fulfillment_cli.adapters.task_lists import Summary
 from fulfillment_cli.adapters.task_queue import Standing
 from fulfillment_cli.domain.checkpoint import Checkpoint, Event
 from fulfillment_cli.domain.errors import (
@@ -46,16 +47,19 @@ class RecoveryStore:
     Args:
         directory: The task directory; its database must be there, see :meth:`create_in`.
         clock: Source of time.
+        database: Where its database is, if not in the directory: a copy to look at.
 
     Raises:
         TaskNotFound: The directory holds no task database.
         UsageError: ``DATABASE_INVALID``: not a task database of this version; left untouched.
     """
 
-    def __init__(self, directory: Path, clock: Clock | None = None) -> None:
+    def __init__(
+        self, directory: Path, clock: Clock | None = None, *, database: Path | None = None
+    ) -> None:
         self.directory = directory
         self.clock = clock or Clock()
-        self._path = directory / FILE_NAME
+        self._path = database or directory / FILE_NAME
         if not self._path.exists():
             raise TaskNotFound(f"{directory} holds no tasks.")
         self._connection = open_database(self._path)
@@ -253,6 +257,30 @@ class RecoveryStore:
         """The task that was made from ``task_id``, or none."""
         with self._reading() as connection:
             return task_queue.id_resubmitted_from(connection, task_id)
+
+    def newest(
+        self,
+        stages: Sequence[Stage] = (),
+        since: str = "",
+        before: tuple[str, str] = task_lists.FIRST,
+        limit: int = 500,
+    ) -> list[Summary]:
+        """A page of a list of tasks, see :func:`task_lists.newest`.
+
+        Raises:
+            UsageError: ``DATABASE_INVALID``: a row is not a task's.
+        """
+        try:
+            with self._reading() as connection:
+                return task_lists.newest(connection, self.directory, stages, since, before, limit)
+        except ValueError as error:
+            raise UsageError(str(error), code="DATABASE_INVALID") from None
+
+    def is_held(self, task_id: str) -> bool:
+        """Whether a process is at work on the task, as far as can be seen from here."""
+        with self._reading() as connection:
+            held = task_lists.held(connection, self.directory, task_id)
+        return held is not None and held.is_live(self.clock.now())
 
     def checkpoints(self, *, newest_first: bool = False) -> Iterator[Checkpoint]:
         """Every task's newest checkpoint, in pages, by last update.

@@ -21,8 +21,6 @@ LOCK_TIMEOUT_SECONDS = 5
 START_TIMEOUT_SECONDS = 60.0
 """Longest start, which includes finishing what a dead service had claimed."""
 
-STOP_GRACE_SECONDS = 2.0
-
 # The service needs none of our keys, so it does not get them.
 _INHERITED = ("PATH", "HOME", "LANG", "LC_ALL", "TMPDIR", "PYTHONPATH", "PYTHONHOME", "TZ")
 
@@ -124,17 +122,9 @@ def _start_error(error: dict[str, str], database: Path) -> FulfilError:
 
 
 async def _stop(process: asyncio.subprocess.Process) -> None:
-    """End the service; everything it answered is durable, so it may be killed at any time."""
-    if process.returncode is not None:
-        return
+    """Kill the service. Everything it answered is durable, and what it only claimed is settled at
+    its next start, so a clean stop would buy nothing but a wait (crash-only).
+    """
     with suppress(ProcessLookupError):
-        process.terminate()
-    try:
-        async with asyncio.timeout(STOP_GRACE_SECONDS):
-            await process.wait()
-    except (TimeoutError, asyncio.CancelledError) as error:
-        with suppress(ProcessLookupError):
-            process.kill()
-        await process.wait()
-        if isinstance(error, asyncio.CancelledError):
-            raise
+        process.kill()
+    await process.wait()

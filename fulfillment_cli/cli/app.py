@@ -53,6 +53,9 @@ COMMANDS: dict[str, Command] = {
     ),
     "review": Command("review:review", "List what waits for a person; repair it.", "Recovery"),
     "events": Command("events:events", "Stream the event log.", "Recovery"),
+    "list": Command("list_:list_", "List the tasks, the last changed first.", "Look"),
+    "show": Command("show:show", "Show what happened to a task, and what is safe now.", "Look"),
+    "explain": Command("explain:explain", "Say what a code or a stage means.", "Look"),
     "experiments": Command(
         "experiments:experiments", "Run the end-to-end experiments and the crash matrix.", "Proof"
     ),

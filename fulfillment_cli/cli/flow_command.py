@@ -10,6 +10,7 @@ from fulfillment_cli.cli.next_command import command_line, next_command
 from fulfillment_cli.cli.progress import Progress
 from fulfillment_cli.cli.target import Target, find_target, require_own_task_id
 from fulfillment_cli.domain.errors import UsageError
+from fulfillment_cli.domain.order import printable
 from fulfillment_cli.flows.creation import find
 from fulfillment_cli.report import Report, task_report
 from fulfillment_cli.runtime import open_runtime
@@ -17,9 +18,11 @@ from fulfillment_cli.settings import load_settings
 
 if TYPE_CHECKING:
     from fulfillment_cli.cli.options import FlowOptions
+    from fulfillment_cli.cli.running import Invocation
     from fulfillment_cli.domain.stages import Flow
     from fulfillment_cli.flows.task_run import FlowResult
     from fulfillment_cli.runtime import Runtime
+    from fulfillment_cli.settings import Settings
 
 RunFlow = Callable[..., Awaitable["FlowResult"]]
 
@@ -55,13 +58,7 @@ async def _run(
     settings = load_settings(options.config, options.env_file)
     target = find_target(options, flow, settings)
     place = target.place(options)
-    if settings.source == "packaged default":
-        invocation.say("config: packaged default (there is no ditto.yaml here)")
-    invocation.continue_with = command_line(flow, place)
-    if target.new_directory:
-        # Before anything is made: whoever sees this process killed can go on with it.
-        invocation.say(f"directory: {target.directory}")
-        invocation.say(f"continue: {invocation.continue_with}")
+    _announce(invocation, settings, target, command_line(flow, place))
     with Progress(invocation) as progress:
         async with open_runtime(
             target.directory,
@@ -91,6 +88,19 @@ async def _run(
                 following=next_command(result.checkpoint, place),
             )
     return invocation.outcome
+
+
+def _announce(invocation: Invocation, settings: Settings, target: Target, following: str) -> None:
+    """Tell where a new task will be, before anything is made.
+
+    Whoever sees this process killed can go on with it.
+    """
+    invocation.continue_with = following
+    if settings.source == "packaged default":
+        invocation.say("config: packaged default (there is no ditto.yaml here)")
+    if target.new_directory:
+        invocation.say(f"directory: {printable(str(target.directory))}")
+        invocation.say(f"continue: {printable(following)}")
 
 
 def _against_what_is_there(runtime: Runtime, options: FlowOptions, target: Target) -> Target:

@@ -113,10 +113,7 @@ def recover(
 
         return make_or_remove(options, root, create, cleanup=cleanup)
     given = {"disabled": disable, "max_attempts": max_attempts, "log_level": log_level}
-    changed = {name: value for name, value in given.items() if value is not None}
-    settings = settings.model_copy(
-        update={"recovery": settings.recovery.model_copy(update=changed)}
-    )
+    settings = _with_recovery(settings, **given)
     if settings.recovery.disabled:
         return Report({"disabled": True}, (Line("recover", "disabled; nothing was done"),))
     delay = settings.recovery.startup_delay if startup_delay is None else startup_delay
@@ -124,6 +121,12 @@ def recover(
         delay = WATCH_DELAY_SECONDS if watch else 0.0
     sweep = _sweep_options(options, settings, root, limit, jobs, dry_run)
     return options.invocation.run(_recover(options, settings, sweep, Watch(watch, interval, delay)))
+
+
+def _with_recovery(settings: Settings, **given: Any) -> Settings:
+    """The configuration, with what options and variables say instead."""
+    changed = {name: value for name, value in given.items() if value is not None}
+    return settings.model_copy(update={"recovery": settings.recovery.model_copy(update=changed)})
 
 
 def _sweep_options(

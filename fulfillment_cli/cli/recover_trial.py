@@ -46,6 +46,8 @@ async def _create(options: RecoveryOptions, root: Path, count: int) -> Report:
     ]
     if settings.source != "packaged default" and options.config is None:
         repeated += ["--config", str(Path(settings.source).absolute())]
+    if options.env_file is None and Path(".env").is_file():
+        repeated += ["--env-file", str(Path(".env").absolute())]
     made, lines = [], []
     with TemporaryDirectory(prefix="fulfil-recover-") as work:
         for number in range(count):

@@ -133,9 +133,9 @@ def _show(invocation: Invocation, report: Report) -> int:
     try:
         show(report, as_json=invocation.json, quiet=invocation.quiet)
     except BrokenPipeError:
-        _abandon_stdout()  # the reader has what it wanted
+        abandon_stdout()  # the reader has what it wanted
     except OSError as error:
-        _abandon_stdout()
+        abandon_stdout()
         say(f"error INTERNAL: The result could not be written ({error.strerror}).")
         return report.exit_status or 1
     return report.exit_status
@@ -191,7 +191,7 @@ def say(line: str) -> None:
         print(line, file=sys.stderr, flush=True)
 
 
-def _abandon_stdout() -> None:
+def abandon_stdout() -> None:
     """Let nothing more be written to a stdout that is broken, not even at the exit."""
     with suppress(OSError):
         null = os.open(os.devnull, os.O_WRONLY)

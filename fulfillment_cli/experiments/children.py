@@ -138,4 +138,4 @@ def _run(
     from fulfillment_cli.__main__ import main
 
     sys.argv = ["fulfil", *arguments]
-    main()
+    sys.exit(main())

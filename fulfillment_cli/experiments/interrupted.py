@@ -45,6 +45,7 @@ async def interrupt(
     options: list[str],
     order: Order,
     text: str,
+    variables: dict[str, str] | None = None,
 ) -> Killed:
     """Make a task directory whose only task was killed at ``stage``.
 
@@ -54,6 +55,7 @@ async def interrupt(
         work: Where the child processes run and leave their streams.
         options: ``--config`` and the like for the child processes, with absolute paths.
         order, text: What the task is about, and the request that says so.
+        variables: What the child processes need in their environment.
 
     Raises:
         TimeoutError: The child did not get there.
@@ -69,12 +71,12 @@ async def interrupt(
     arguments = [str(flow), "--directory", str(directory), "--output", "json", *options]
     name = directory.name
     if stage is Stage.APPROVED:
-        await Child(arguments, work, f"{name}-pause").wait()
+        await Child(arguments, work, f"{name}-pause", variables=variables).wait()
         arguments += ["--decision", "approve", "--actor", "recover-trial"]
     notify = work / f"{name}.held"
     # A queued task dies once its lease is taken: there is no earlier trace of it.
     plan = Plan(kill_at=1) if stage is Stage.QUEUED else Plan(hold_at_stage=stage, notify=notify)
-    child = Child(arguments, work, f"{name}-killed", plan)
+    child = Child(arguments, work, f"{name}-killed", plan, variables)
     if stage is not Stage.QUEUED and await child.held(notify):
         child.kill()
     exit_ = await child.wait()

@@ -37,7 +37,7 @@ async def killed_at(lab: Lab, stage: Stage, directory: Path | None = None) -> Pa
     work = lab.work / f"interrupted-{place.parent.name}-{place.name}"
     work.mkdir()
     async with lab.step(f"kill at {stage}"):
-        await interrupt(place, stage, work, lab.settings, options, *order)
+        await interrupt(place, stage, work, lab.settings, options, *order, lab.variables)
     return place
 
 
@@ -78,7 +78,10 @@ async def together(lab: Lab, name: str) -> list[JsonObject]:
     """Two sweeps that start at the same moment; what each did."""
     arguments = ["recover", str(lab.work), "--output", "json", "--config", str(lab.config)]
     async with lab.step(name):
-        children = [Child(arguments, lab.work, f"{name}-{number}") for number in (1, 2)]
+        children = [
+            Child(arguments, lab.work, f"{name}-{number}", variables=lab.variables)
+            for number in (1, 2)
+        ]
         exits = await asyncio.gather(*(child.wait() for child in children))
     lab.children += exits
     return [json.loads(exit_.stdout) for exit_ in exits]

@@ -72,25 +72,23 @@ async def _group(
     clock: Clock,
 ) -> None:
     """Compare directories that share one ledger with it."""
-    readable: list[Path] = []
     before: dict[Path, dict[str, Checkpoint]] = {}
     for directory in directories:
         try:
             before[directory] = await _checkpoints(directory, settings)
-            readable.append(directory)
         except FulfilError as error:
             result.not_compared[directory] = error
-    if not any(before.values()):
+    first = next((directory for directory, tasks in before.items() if tasks), None)
+    if first is None:
         return
-    first = next(directory for directory in readable if before[directory])
     began = clock.timestamp()
     try:
         async with open_runtime(first, settings=settings, service_url=service_url) as runtime:
             ledger = await runtime.ledger(None)
             books = await _read(ledger)
-            after = {path: await _checkpoints(path, settings) for path in readable}
+            after = {path: await _checkpoints(path, settings) for path in before}
     except FulfilError as error:
-        result.not_compared |= dict.fromkeys(readable, error)
+        result.not_compared |= dict.fromkeys(before, error)
         return
     if service_url is None:
         result.started += 1
@@ -98,18 +96,29 @@ async def _group(
             (operation["settledAt"] or "") >= began > operation["claimedAt"]
             for operation in books.operations.values()
         )
+    _compare(result, before, after, ledger.ledger_id, books)
+
+
+def _compare(
+    result: Reconciliation,
+    before: dict[Path, dict[str, Checkpoint]],
+    after: dict[Path, dict[str, Checkpoint]],
+    ledger_id: str,
+    books: Books,
+) -> None:
+    """Compare the tasks that stood still while the ledger was read."""
     still, moving = [], set()
-    for directory in readable:
+    for directory, tasks in after.items():
         result.directories += 1
-        for task_id, checkpoint in after[directory].items():
-            if checkpoint.ledger_id != ledger.ledger_id:
+        for task_id, checkpoint in tasks.items():
+            if checkpoint.ledger_id != ledger_id:
                 continue
             earlier = before[directory].get(task_id)
             if earlier is None or earlier.revision != checkpoint.revision:
                 moving.add(task_id)
             else:
                 still.append(Task(directory, checkpoint))
-        result.differences += _results(directory, after[directory], moving)
+        result.differences += _results(directory, tasks, moving)
     result.tasks += len(still)
     result.moving += len(moving)
     result.differences += compare(still, moving, books)

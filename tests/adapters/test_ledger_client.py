@@ -25,7 +25,7 @@ from fulfillment_cli.domain.errors import (
 )
 from fulfillment_cli.domain.operations import Kind, Operation, Verdict
 from fulfillment_cli.domain.order import Order
-from tests.support import ORDER, STOCK, TOKEN, Service, http, read_message
+from tests.support import ORDER, STOCK, TOKEN, Service, http, origin_of, read_message, serving
 
 StartService = Callable[..., Service]
 
@@ -53,14 +53,9 @@ class RawServer:
     origin: str = ""
 
     async def serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        try:
-            request = await read_message(reader)
-            self.requests.append(request)
-            await self.answer(request, writer)
-        except (ConnectionError, asyncio.IncompleteReadError):
-            pass
-        finally:
-            writer.close()
+        request = await read_message(reader)
+        self.requests.append(request)
+        await self.answer(request, writer)
 
 
 @asynccontextmanager
@@ -73,9 +68,8 @@ async def raw_server(
         await writer.drain()
 
     running = RawServer(fixed if isinstance(answer, bytes) else answer)
-    server = await asyncio.start_server(running.serve, "127.0.0.1", 0)
-    running.origin = f"http://127.0.0.1:{server.sockets[0].getsockname()[1]}"
-    async with server:
+    async with serving(running.serve) as server:
+        running.origin = origin_of(server)
         yield running
 
 

@@ -10,10 +10,18 @@ import pytest
 
 from fulfillment_cli import FulfilError, run_checkpoint, run_fallback, run_timeout
 from fulfillment_cli.adapters import ledger as client
-from tests.support import TEXT, Between, Service, Shop, http, until_async
+from fulfillment_cli.adapters import service_process
+from fulfillment_cli.adapters.ledger import Ledger
+from tests.support import TEXT, TOKEN, Between, Service, Shop, http, origin_of, serving, until_async
 
 StartService = Callable[..., Service]
 ENTRY = {"sku": "SKU-1", "available": 10, "source": "primary"}
+
+
+@pytest.fixture(autouse=True)
+def _no_grace(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A service that is to answer in ten minutes needs no time to say goodbye."""
+    monkeypatch.setattr(service_process, "STOP_GRACE_SECONDS", 0.05)
 
 
 @pytest.fixture
@@ -140,30 +148,16 @@ async def test_a_drip_does_not_outlive_the_deadline(shop: Shop, between: Between
     async def drip(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         await reader.readuntil(b"\r\n\r\n")
         writer.write(b"HTTP/1.1 200 OK\r\nContent-Length: 1000\r\n\r\n")
-        try:
-            while True:
-                writer.write(b" ")
-                await writer.drain()
-                await asyncio.sleep(0.01)
-        except ConnectionError:
-            pass
-        finally:
-            writer.close()
+        while True:
+            writer.write(b" ")
+            await writer.drain()
+            await asyncio.sleep(0.01)
 
-    async with await asyncio.start_server(drip, "127.0.0.1", 0) as server:
-        port = server.sockets[0].getsockname()[1]
-
-        async def dripping(request: bytes) -> bytes:
-            reader, writer = await asyncio.open_connection("127.0.0.1", port)
-            try:
-                writer.write(request)
-                return await reader.read()
-            finally:
-                writer.close()
-                await writer.wait_closed()
-
-        between.catch["GET /catalog"] = dripping
-        async with shop.open(service=between) as runtime:
+    async with shop.open(service=between) as runtime:
+        await run_checkpoint(runtime, "other", request=TEXT)
+        async with serving(drip) as server, Ledger(origin_of(server), TOKEN) as dripping:
+            dripping.ledger_id = between.service.ledger_id
+            runtime._ledger = dripping
             result = await run_timeout(runtime, request=TEXT, timeout_ms=200)
     assert result.stage == "timed-out"
 

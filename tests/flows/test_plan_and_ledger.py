@@ -17,6 +17,7 @@ from fulfillment_cli import (
     run_session,
     run_timeout,
 )
+from fulfillment_cli.adapters import service_process
 from fulfillment_cli.domain.errors import RevisionConflict
 from fulfillment_cli.settings import Settings
 from tests.scripted_model import ScriptedModel
@@ -80,7 +81,10 @@ async def test_also_where_the_outcome_of_a_write_is_unknown(shop: Shop, name: st
 
 
 @pytest.mark.parametrize("name", ["quantity", "policy"])
-async def test_also_before_a_catalog_is_read(shop: Shop, name: str) -> None:
+async def test_also_before_a_catalog_is_read(
+    shop: Shop, monkeypatch: pytest.MonkeyPatch, name: str
+) -> None:
+    monkeypatch.setattr(service_process, "STOP_GRACE_SECONDS", 0.05)
     async with shop.open(faults={"catalogDelayMs": 600_000}) as runtime:
         await run_timeout(runtime, request=TEXT, timeout_ms=50)
     change_document(shop.directory, CHANGES[name])

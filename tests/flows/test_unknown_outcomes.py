@@ -225,7 +225,7 @@ async def test_a_write_that_was_never_sent_leaves_only_its_intent(
     async with Between(running) as between:
 
         async def die_then_answer(request: bytes) -> bytes:
-            between._server.close()  # the next connection will be refused
+            between.refuse_connections()
             return await between.forward(request)
 
         between.catch["GET /operations"] = die_then_answer

@@ -7,6 +7,8 @@ from contextlib import closing
 from pathlib import Path
 from typing import Any
 
+import pytest
+
 from fulfillment_cli.experiments.planted import execute
 from fulfillment_cli.flows.checkpoint import run_checkpoint
 from fulfillment_cli.flows.compensation import run_compensation
@@ -71,7 +73,8 @@ async def test_a_checkpoint_from_before_the_write_is_told(shop: Shop) -> None:
     assert shop.ledger.posts() == ["POST /reserve"]
 
 
-async def test_a_closed_task_is_no_longer_told(shop: Shop) -> None:
+async def test_a_closed_task_is_no_longer_told(shop: Shop, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("fulfillment_cli.adapters.service_process.LOCK_TIMEOUT_SECONDS", 0)
     async with shop.open(faults={"rejectShipping": True, "rejectRelease": True}) as runtime:
         await run_compensation(runtime, request=TEXT)
         assert kinds(await _while_open(shop, runtime)) == []

@@ -1,0 +1,1 @@
+"""What happened to an order, and what is safe to do now: lists, stories, pages."""
