@@ -4,12 +4,15 @@
 In the first, tasks are taken and driven to their end, and only the steps themselves are timed:
 neither taking the lease nor what it takes to find the task. In the second, a process that has
 taken every task's lease is killed by SIGKILL, and a sweep continues them all; all of it is timed.
-The model is configured to an address where nobody answers, so that any request would fail.
+Both run at the same time, each in a process of its own, so that whatever else the machine does
+weighs on both alike. The model is configured to an address where nobody answers, so that any
+request would fail.
 """
 
 from __future__ import annotations
 
 import asyncio
+import multiprocessing
 import os
 import random
 import secrets
@@ -17,6 +20,7 @@ import signal
 import sys
 import tempfile
 import time
+from concurrent.futures import ProcessPoolExecutor
 from pathlib import Path
 
 from fulfillment_cli.adapters.source import source_hash
@@ -124,21 +128,34 @@ def interrupt(directory: Path, ids: list[str]) -> None:
     assert os.WTERMSIG(os.waitpid(child, 0)[1]) == signal.SIGKILL
 
 
+def swept(directory: Path, count: int) -> tuple[float, int, int]:
+    """Seconds of the sweep, how many tasks it finished, and how many it left."""
+    retry = Retry(3, 1, 300, random.Random())
+    sweep = Sweep(SETTINGS, SweepOptions(directory, retry, limit=count))
+    started = time.perf_counter()
+    done = asyncio.run(sweep.run_pass())
+    return time.perf_counter() - started, done.count("finished"), done.unfinished
+
+
+def plain(directory: Path, count: int) -> float:
+    """See :func:`uninterrupted`."""
+    return asyncio.run(uninterrupted(directory, count))
+
+
 def main() -> None:
     """Print both times and their ratio."""
     count = int(sys.argv[1]) if len(sys.argv) > 1 else 1000
+    spawn = multiprocessing.get_context("spawn")
     with tempfile.TemporaryDirectory() as root:
-        plain, swept = Path(root) / "plain", Path(root) / "swept"
-        before = asyncio.run(uninterrupted(plain, count))
-        interrupt(swept, asyncio.run(make(swept, count)))
-        retry = Retry(3, 1, 300, random.Random())
-        sweep = Sweep(SETTINGS, SweepOptions(swept, retry, limit=count))
-        started = time.perf_counter()
-        done = asyncio.run(sweep.run_pass())
-        after = time.perf_counter() - started
+        interrupted = Path(root) / "swept"
+        interrupt(interrupted, asyncio.run(make(interrupted, count)))
+        with ProcessPoolExecutor(2, mp_context=spawn) as pool:
+            one = pool.submit(plain, Path(root) / "plain", count)
+            other = pool.submit(swept, interrupted, count)
+            before, (after, finished, left) = one.result(), other.result()
     print(f"{count} tasks uninterrupted: {before:.2f} s ({before / count * 1000:.2f} ms each)")
     print(f"{count} tasks swept:         {after:.2f} s ({after / count * 1000:.2f} ms each)")
-    print(f"ratio {after / before:.3f}; finished {done.count('finished')}, left {done.unfinished}")
+    print(f"ratio {after / before:.3f}; finished {finished}, left {left}")
 
 
 if __name__ == "__main__":

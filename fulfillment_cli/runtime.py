@@ -7,6 +7,7 @@ deciding about a paused one, starts neither.
 from __future__ import annotations
 
 import asyncio
+import os
 from collections.abc import AsyncIterator, Callable, Mapping
 from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass, field
@@ -17,6 +18,7 @@ from fulfillment_cli.adapters.checkpoints import FILE_NAME, RecoveryStore
 from fulfillment_cli.adapters.clock import Clock
 from fulfillment_cli.adapters.holder import Holder
 from fulfillment_cli.adapters.task_directory import TaskDirectory
+from fulfillment_cli.adapters.tracing import Tracer, tracer_for
 from fulfillment_cli.domain.errors import TaskNotFound, UsageError
 from fulfillment_cli.settings import SERVICE_TOKEN_VARIABLE, Settings, load_settings
 
@@ -72,6 +74,7 @@ class Runtime:
         progress: Told in short lines what is being done.
         details: Whether the spawned service may log to stderr.
         shared_model: The model of several runtimes, or none for one of its own.
+        tracer: Told what is done, for traces; they go nowhere by default.
     """
 
     directory: TaskDirectory
@@ -84,6 +87,7 @@ class Runtime:
     progress: Progress = silent
     details: bool = False
     shared_model: SharedModel | None = None
+    tracer: Tracer = field(default_factory=Tracer)
     _stack: AsyncExitStack = field(default_factory=AsyncExitStack)
     _store: RecoveryStore | None = None
     _holder: Holder | None = None
@@ -168,7 +172,8 @@ class Runtime:
 
     async def _open_ledger(self) -> Ledger:
         origin, token = await self._service()
-        ledger = await self._stack.enter_async_context(_ledger_client()(origin, token))
+        client = _ledger_client()(origin, token, self.tracer)
+        ledger = await self._stack.enter_async_context(client)
         await ledger.identify()
         return ledger
 
@@ -251,7 +256,9 @@ async def open_runtime(
             raise TaskNotFound(f"There is no directory {path}.", code="DIRECTORY_NOT_FOUND")
         files = TaskDirectory.make(path)
     settings = settings or load_settings()
+    tracer = tracer_for(os.environ, provider or settings.provider)
     async with AsyncExitStack() as stack:
+        stack.push_async_callback(tracer.flush)
         yield Runtime(
             directory=files,
             settings=settings,
@@ -263,5 +270,6 @@ async def open_runtime(
             progress=progress,
             details=details,
             shared_model=shared_model,
+            tracer=tracer,
             _stack=stack,
         )

@@ -1,7 +1,7 @@
 """The arrows of the design, read from the imports.
 
-``cli -> flows, recovery, experiments -> runtime -> adapters -> domain``: a module imports only
-rightwards, inside functions and for type checks too. The experiments and their children stand
+``cli -> viewing, flows, recovery, experiments -> runtime -> adapters -> domain``: a module
+imports only rightwards, inside functions and for type checks too. The experiments and their children stand
 outside of some rules: they wrap the store and the transport from outside, and look into both
 databases as an outside tool does.
 """
@@ -24,7 +24,7 @@ RIGHTWARDS = (
 )
 """A part may import itself and what stands after it."""
 
-ALSO = {"cli": {"report"}, "report": {"domain"}}
+ALSO = {"cli": {"report", "logs"}, "report": {"domain"}, "logs": {"domain"}}
 
 EXCEPT = {
     # A child of the crash matrix is the command line itself, with the store wrapped.
@@ -35,12 +35,14 @@ ONLY_IN: dict[str, tuple[str, ...]] = {
     "typer": ("cli",),
     "rich": ("cli", "report"),
     "sqlite3": ("adapters.checkpoints", "adapters.database", "adapters.leases",
-                "adapters.task_lists", "adapters.task_queue", "experiments"),
+                "adapters.task_lists", "adapters.task_queue", "adapters.machine", "experiments"),
     "openai": ("adapters.model", "adapters.completions"),
     "httpx": ("adapters.ledger", "adapters.model_transport", "experiments"),
     "xllamacpp": ("adapters.local_model_server",),
     "yaml": ("settings", "experiments"),
     "dotenv": ("settings",),
+    "jinja2": ("viewing.page",),
+    "opentelemetry": ("adapters.otel",),
     "reference_service": ("experiments.service_child",),
 }  # fmt: skip
 

@@ -1,144 +1,257 @@
-"""Does an order stand in the text it was extracted from? A model's word alone is never enough.
+"""Whether an order's facts stand in the request text: whole tokens, whole runs, no guess.
 
-* The sku stands in the text as a whole token: ``731`` is not in ``SKU-731``.
-* The quantity stands there as a number of its own, outside the sku and the address.
-* The address stands there as one run, white space aside, and is *whole*: it starts and ends where
-  an address can start and end on its line, so that half an address is not taken for one.
+What a model says is believed only where the text says it too (contract, section 6). The rules
+lean one way: a right order that is refused costs a question, a wrong one that is accepted is
+shipped. They read no language but know where a word, a number and an address can begin and end:
 
-Every doubt is a refusal (``ORDER_NOT_GROUNDED``): a refused order is asked again, a wrong one is
-shipped.
+* A **token** ends where the text does, or at a character that cannot be part of a word, a number
+  or a code. So ``731`` is not in ``SKU-731``, ``2`` is not in ``2.5``, ``-2``, ``2/3`` or
+  ``2x``; Chinese, Japanese or Arabic letters may follow a token without a space.
+* A **quantity** is written in decimal digits, of any script: ``２`` and ``٢`` are 2 (``int``
+  reads them so); number words and superscripts are not. ``1 000`` is one number, not two.
+* The **address** begins and ends where something else ends and begins (see
+  :mod:`~fulfillment_cli.adapters.address_edges`): ``Main Street`` is not
+  taken out of ``12 Main Street, Leeds``.
+* Where runs of whitespace are the only difference the text's own run counts, and is returned.
+* The three must be **apart**: ``12`` of ``12 Main Street`` is no quantity.
 """
 
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
+import unicodedata
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+from itertools import chain, islice
 
-from fulfillment_cli.domain.errors import AnswerRefused
-from fulfillment_cli.domain.order import Order
+from fulfillment_cli.adapters.address_edges import ends_well, starts_well, too_long
+from fulfillment_cli.adapters.ambiguity import quantity_choices, sku_choices
 
-_TOKEN = re.compile(r"[A-Za-z0-9_-]+")
-
-# A number of its own: no letter, digit, sign, separator or currency touches it, except what
-# counts things ("2x", "x2", "5pcs"). \d takes the decimal digits of every script, as int() does;
-# superscripts are not among them. CJK letters may touch: "2个" is a number and a counter.
-_LATIN = r"A-Za-z\u00aa-\u02af"
-_NUMBER = re.compile(
-    rf"(?<![{_LATIN}\d_.,:/#$€£¥+\-])(?:[xX×])?(\d+)"
-    rf"(?:(?:[xX]|pcs|pc|ea|stk|Stk)(?![{_LATIN}\d_-])|(?![{_LATIN}\d_%°/-]|[.,:]\d))"
-)
-_NUMBER_AFTER_SEPARATOR = re.compile(rf"(?<=[,:=|/+-])\s*(\d+)(?![{_LATIN}\d_%°/-]|[.,:]\d)")
-
-# What can stand before an address on its line.
-_OPENS = "\n:=|;\"'“„«(<[{>\t：；，「『（*`"
-_LEADS = re.compile(
-    r"(?:^|[\s,.;:(])(?:to|at|into|address|addr|destination|an|nach|zu|ans|zur|zum|in|adresse"
-    r"|à|a|au|aux|vers|chez|al|en|dirección|direccion|indirizzo|para|naar|do|na|til|till|is|ist|est"
-    r"|es|goes to|ship to|deliver to)$",
-    re.IGNORECASE,
-)
-_CJK_LEADS = "到至往寄送给址是へに宛先은는로"
-
-# What can stand behind it.
-_CLOSES = "\n;|\"'”“»)>]}\t；。」』）！!?？*`"
-_TRAILS = re.compile(
-    r"^[\s,，、]*(?:please|thanks|thank|thx|by|before|until|till|asap|on|for|attn|no later|if|and"
-    r"|as|with|bitte|danke|bis|am|vor|mit|und|merci|avant|s'il|svp|le|por favor|gracias|antes|para"
-    r"|y|per favore|grazie|entro|prego|obrigado|dank|graag|tak|cheers|regards|when|this|today"
-    r"|tomorrow|in time|we|i|the order|qty|quantity|sku|item"
-    r"|请|谢谢|お願い|に|へ|まで|です|로|으로)"
-    r"(?![A-Za-z])",
-    re.IGNORECASE,
+_SKU = re.compile(r"[A-Za-z0-9_-]+")
+_NUMBER = re.compile(r"\d+")
+_WORD = re.compile(
+    r"[^\s,;:|=\"'“”„«»()<>\[\]{}]+?(?=[.!?。！？]?(?:[\s,;:|=\"'“”„«»()<>\[\]{}]|$))"
 )
 
+_NO_ADDRESS = re.compile(
+    r"[;|=:{}<>]|^[\W\d_]*$|^(?:sku|quantity|qty|address|item|date)$", re.IGNORECASE
+)
 
-def sku_candidates(text: str) -> list[str]:
-    """Tokens of the text that can be a sku, in order, each once."""
-    found: dict[str, None] = {}
-    for match in _TOKEN.finditer(text):
-        token = match.group()
-        for candidate in (token, token.strip("-_")):
-            if 1 <= len(candidate) <= 80:
-                found.setdefault(candidate)
-    return list(found)
+MAX_ADDRESSES = 60
+"""Most runs that are listed as possible addresses; a longer list helps nobody choose."""
+
+_JOINERS = frozenset("-−_./+#@'’\\^~*")
+"""Between letters or digits these make one code or number of them: ``A/1``, ``2.5``, ``a@b``."""
+
+_NUMBER_JOINERS = _JOINERS | frozenset(",:٫٬")
+"""Between digits also these: ``1,000``, ``10:30``."""
+
+_AFTER_CODE = re.compile(r"(?<![\w-])(?=[\w-]*[A-Za-z_])[\w-]+[\"']?,[\"']?$")
+
+_MARKS = "\u200e\u200f\u061c\ufeff"
+"""Direction marks and the byte order mark: invisible, part of nothing."""
+
+_NOT_A_COUNT_BEFORE = re.compile(r"(?:[€$£¥₹№#][ \u00a0]?|[-−+.‐-―]|\d[ \u00a0\u2009\u202f])$")
+_NOT_A_COUNT_AFTER = re.compile(r"[ \u00a0]?[%‰°€$£¥₹]|[ \u00a0\u2009\u202f]\d{3}(?!\w)")
+"""Prices, percentages, signs, and the groups of ``1 000``."""
+
+_LIST_NUMBER = re.compile(r"(?:^|\n)[ \t>]*\d+[.)][ \t]")
+"""``2. `` at the start of a line numbers the line."""
+
+Span = tuple[int, int]
 
 
-def quantity_candidates(text: str) -> list[int]:
-    """Numbers from 1 to 100 that stand in the text on their own, in order, each once."""
-    found = dict.fromkeys(number for number, _, _ in _numbers(text) if 1 <= number <= 100)
-    return list(found)
+@dataclass(frozen=True, slots=True)
+class Candidates:
+    """The tokens of a text that an order can be made of, in their order, each once.
 
-
-def ground(order: Order, text: str) -> Order:
-    """Return the order if it stands in the text.
-
-    Raises:
-        AnswerRefused: ``ORDER_NOT_GROUNDED``; the message names what does not stand there.
+    Attributes:
+        skus: Up to 80 of ``[A-Za-z0-9_-]`` each.
+        quantities: Whole numbers from 1 to 100.
+        addresses: Runs of one line that begin and end where an address can.
     """
-    spans = list(_whole_addresses(order, text))
-    if not spans:
-        raise _refused(f"the address {order.address!r} is not one whole run of the text")
-    for start, end in spans:
-        outside = text[:start] + "\n" + text[end:]
-        if order.sku in sku_candidates(outside) and order.quantity in quantity_candidates(outside):
-            return order
-    if order.sku not in sku_candidates(text):
-        raise _refused(f"the sku {order.sku!r} does not stand in the text as a whole token")
-    raise _refused(f"the quantity {order.quantity} does not stand in the text on its own")
+
+    skus: tuple[str, ...]
+    quantities: tuple[int, ...]
+    addresses: tuple[str, ...]
 
 
-def _refused(reason: str) -> AnswerRefused:
-    return AnswerRefused(f"Not grounded: {reason}.", code="ORDER_NOT_GROUNDED")
-
-
-def _numbers(text: str) -> Iterator[tuple[int, int, int]]:
-    for pattern in (_NUMBER, _NUMBER_AFTER_SEPARATOR):
-        for match in pattern.finditer(text):
-            # Longer ones are no quantities, and int() would take its time with them.
-            if len(match.group(1)) <= 6 and not _inside_token(text, *match.span(1)):
-                yield int(match.group(1)), match.start(1), match.end(1)
-
-
-def _inside_token(text: str, start: int, end: int) -> bool:
-    """Whether the number is a piece of something longer: a date, a time, a decimal, a sku."""
-    before, after = text[max(0, start - 2) : start], text[end : end + 2]
-    return bool(re.search(r"(?:\d[.,:/-]|[A-Za-z0-9_]-)$", before) and before[-1:] not in ",") or (
-        re.match(r"[.:/-]\d", after) is not None
+def candidates(text: str) -> Candidates:
+    """What may be answered as ``sku`` and as ``quantity``."""
+    skus = sku_choices(
+        text, [span for span in _sku_spans(text) if span[1] - span[0] <= 80], everywhere=True
+    )
+    numbers = quantity_choices(text, list(_number_spans(text)))
+    return Candidates(
+        tuple(skus),
+        tuple(number for number in numbers if 1 <= number <= 100),
+        tuple(_whole_addresses(text)),
     )
 
 
-def _whole_addresses(order: Order, text: str) -> Iterator[tuple[int, int]]:
-    words = order.address.split()
-    if not words:
-        return
-    pattern = re.compile(r"\s+".join(re.escape(word) for word in words))
-    for match in pattern.finditer(text):
-        if _opens(text[: match.start()], order) and _closes(text[match.end() :], order):
+@dataclass(frozen=True, slots=True)
+class Grounded:
+    """Where an order's facts stand.
+
+    Attributes:
+        address: The run of the text, with the text's own whitespace.
+        missing: Why it is not grounded, one line for a person or a model; none where it is.
+    """
+
+    address: str = ""
+    missing: str | None = None
+
+
+def ground(text: str, *, sku: str, quantity: int, address: str) -> Grounded:
+    """Find the three facts in the text, apart from each other."""
+    skus = [span for span in _sku_spans(text) if text[slice(*span)] == sku]
+    if not skus:
+        return Grounded(missing=f"sku {sku!r} is not a whole token of the text")
+    quantities = [span for span in _number_spans(text) if int(text[slice(*span)]) == quantity]
+    if not quantities:
+        return Grounded(missing=f"quantity {quantity} does not stand in the text as a number")
+    runs = list(islice(_runs(text, address), 20))
+    if not runs:
+        return Grounded(
+            missing="address is not one run of the text; copy it character by character"
+        )
+    whole = [run for run in runs if starts_well(text, run[0]) and ends_well(text, run[1])]
+    if not whole:
+        return Grounded(missing="address is only a part of the address in the text; copy all of it")
+    whole = [run for run in whole if not too_long(text[slice(*run)])]
+    if not whole:
+        return Grounded(
+            missing="address holds more than the address; leave out the words around it"
+        )
+    apart = [run for run in whole if _apart(run, skus, quantities)]
+    if not apart:
+        return Grounded(missing="sku, quantity and address overlap in the text")
+    for run in apart:
+        missing = _doubt(text, run, sku, quantity)
+        if missing is None:
+            return Grounded(address=text[slice(*run)])
+    return Grounded(missing=missing)
+
+
+def _doubt(text: str, address: Span, sku: str, quantity: int) -> str | None:
+    """Why the text may mean another sku or quantity; none where it can only mean these."""
+    skus = sku_choices(text, [span for span in _sku_spans(text) if not _overlap(span, address)])
+    if skus != [sku]:
+        return f"the text names {' and '.join(skus[:3]) or 'no article'}, so {sku!r} is not certain"
+    numbers = [
+        span
+        for span in _number_spans(text)
+        if not _overlap(span, address) and text[slice(*span)] != sku
+    ]
+    quantities = quantity_choices(text, numbers)
+    if quantities != [quantity]:
+        several = " and ".join(str(number) for number in quantities[:3])
+        return f"the text has the numbers {several}, so quantity {quantity} is not certain"
+    return None
+
+
+def _whole_addresses(text: str) -> Iterator[str]:
+    """Runs of one line that an address can be, each once.
+
+    None where that would be no help: too many, an address that goes over lines, or a script that
+    is written without spaces.
+    """
+    if any(unicodedata.category(character) == "Lo" for character in text):
+        return iter(())
+    found: dict[str, None] = {}
+    starts = [match.start() for match in _WORD.finditer(text)]
+    ends = [match.end() for match in _WORD.finditer(text)]
+    begins = [start for start in starts if starts_well(text, start)]
+    stops = [end for end in ends if ends_well(text, end)]
+    for start in begins:
+        line_end = text.find("\n", start)
+        limit = min(start + 200, line_end if line_end >= 0 else len(text))
+        runs = [text[start:end] for end in stops if start < end <= limit]
+        if not runs:
+            return iter(())
+        for run in runs:
+            if not too_long(run) and not _NO_ADDRESS.search(run):
+                found.setdefault(run)
+    listed = [run for run in found if run.removesuffix(".") == run or run[:-1] not in found]
+    return iter(listed if len(listed) <= MAX_ADDRESSES else ())
+
+
+def _apart(run: Span, skus: Iterable[Span], quantities: Iterable[Span]) -> bool:
+    free_skus = [span for span in skus if not _overlap(span, run)]
+    free_quantities = [span for span in quantities if not _overlap(span, run)]
+    # One token cannot be both; two of either, and there is a pair that differs.
+    return any(
+        not _overlap(sku, quantity) for sku in free_skus[:2] for quantity in free_quantities[:2]
+    )
+
+
+def _overlap(one: Span, other: Span) -> bool:
+    return one[0] < other[1] and other[0] < one[1]
+
+
+def _sku_spans(text: str) -> Iterator[Span]:
+    for match in _SKU.finditer(text):
+        start, end = match.span()
+        if _edge(text, start, -1, _JOINERS) and _edge(text, end, 1, _JOINERS):
             yield match.span()
 
 
-def _opens(before: str, order: Order) -> bool:
-    """Whether an address can start behind this."""
-    stripped = before.rstrip(" \u3000\u00a0\r")
-    if not stripped or stripped[-1] in _OPENS or stripped[-1] in _CJK_LEADS:
-        return True
-    if stripped[-1] in ",->–—":
-        # A list of fields: the one before this is the sku or the quantity.
-        field = re.split(r"[,;|\n\t]|->|–|—", stripped.rstrip(",->–— "))[-1].strip().strip("\"'")
-        names = {order.sku, str(order.quantity), f"{order.quantity}x"}
-        return stripped[-1] in ">–—" or field in names or not field
-    return len(stripped) < len(before) and _LEADS.search(stripped) is not None
+def _number_spans(text: str) -> Iterator[Span]:
+    for match in _NUMBER.finditer(text):
+        start, end = match.span()
+        digits = match.group()
+        if len(digits) > 3 or int(digits[0]) == 0:
+            continue
+        # Behind a code a comma parts fields: "BRK-118,9" is no decimal.
+        opens = _edge(text, start, -1, _NUMBER_JOINERS) or _AFTER_CODE.search(
+            text[max(0, start - 82) : start]
+        )
+        if not opens or not _edge(text, end, 1, _NUMBER_JOINERS):
+            continue
+        line = text.rfind("\n", 0, start) + 1
+        if (
+            _NOT_A_COUNT_BEFORE.search(text[max(0, start - 2) : start])
+            or _NOT_A_COUNT_AFTER.match(text, end)
+            or _LIST_NUMBER.match(text, line, end + 2)
+        ):
+            continue
+        yield match.span()
 
 
-def _closes(after: str, order: Order) -> bool:
-    """Whether an address can end before this."""
-    stripped = after.lstrip(" \u3000\u00a0\r")
-    if not stripped or stripped[0] in _CLOSES:
+def _edge(text: str, at: int, step: int, joiners: frozenset[str]) -> bool:
+    """Whether a token can begin or end at this position, looking outwards (``step`` -1 or 1)."""
+    outside, beyond = islice(chain(_outwards(text, at, step), ("", "")), 2)
+    if not outside:
         return True
-    if re.match(r"[.…](?:\s|$|[\"')])", stripped):
+    if _goes_on(outside):
+        return False
+    if outside not in joiners and unicodedata.category(outside) != "Pd":
         return True
-    if _TRAILS.match(after) and not re.match(r"[A-Za-z0-9_-]", after):
-        return True
-    # A list of fields: the next one is the sku or the quantity.
-    field = re.match(r"[,，]\s*[\"']?([^,;|\n\t\"']*)", stripped)
-    return field is not None and field.group(1).strip() in {order.sku, str(order.quantity), ""}
+    if outside in ",:٫٬":
+        return not beyond.isdecimal()
+    return not (beyond.isalnum() or beyond == "_")
+
+
+def _outwards(text: str, at: int, step: int) -> Iterator[str]:
+    positions = range(at - 1, -1, -1) if step < 0 else range(at, len(text))
+    return (text[position] for position in positions if text[position] not in _MARKS)
+
+
+def _goes_on(character: str) -> bool:
+    """Whether a token goes on with this character.
+
+    Letters that know case, everything numeric, marks and invisible characters do; letters of
+    scripts without case (Chinese, Japanese, Arabic, Thai, ...) do not: they follow a code or a
+    number without a space.
+    """
+    category = unicodedata.category(character)
+    return character == "_" or category in ("Lu", "Ll", "Lt", "Cf") or category[0] in "NM"
+
+
+def _runs(text: str, address: str) -> Iterator[Span]:
+    words = address.split()
+    if not words:
+        return
+    pattern = r"\s+".join(re.escape(word) for word in words)
+    for match in re.finditer(pattern, text):
+        yield match.span()

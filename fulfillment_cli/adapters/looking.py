@@ -7,7 +7,7 @@ import shutil
 import tempfile
 import time
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 
 from fulfillment_cli.adapters.checkpoints import FILE_NAME, RecoveryStore
@@ -55,10 +55,8 @@ def _copy(source: Path, target: Path) -> None:
         shutil.copyfile(source, target)
         target.chmod(0o600)
         _beside(target).unlink(missing_ok=True)
-        try:
+        with suppress(FileNotFoundError):  # then all of it is in the database
             shutil.copyfile(log, _beside(target))
-        except FileNotFoundError:
-            pass  # all of it is in the database
         if _state(source) == before:
             return
         time.sleep(0.02)

@@ -1,78 +1,115 @@
-"""The HTTP client that model requests go through: allowed origins only, bounded, no redirects."""
+"""The HTTP client under the ``openai`` one: what leaves, where to, and how much may come back.
+
+The default client of openai 3.57 follows redirects and trusts proxy variables, and the SDK adds
+headers from ``OPENAI_*`` variables. Here every request passes one transport that has the last
+word: allowed origins only, known headers only, bodies bounded.
+"""
 
 from __future__ import annotations
 
 import os
 import ssl
-from collections.abc import AsyncIterator, Collection
+from collections.abc import AsyncIterator
 
 import httpx
 
-from fulfillment_cli.domain.errors import ModelError
+from fulfillment_cli.domain.errors import ModelError, UsageError
 from fulfillment_cli.settings import origin_of
+from fulfillment_cli.version import __version__
 
-MAX_RESPONSE_BYTES = 1024 * 1024
-"""No answer of use is longer; a body without end stops here."""
+MAX_BODY_BYTES = 1_048_576
+"""Longest response body that is read, 1 MiB; an answer is a few hundred bytes."""
 
 
-def guarded_client(allowed: Collection[str], timeout_seconds: float) -> httpx.AsyncClient:
-    """A client for the given origins.
-
-    Proxy variables are not trusted and redirects are not followed: a key goes where the
-    configuration says and nowhere else.
+def http_client(origins: frozenset[str], key: str | None, timeout: float) -> httpx.AsyncClient:
+    """A client that talks to these origins only.
 
     Args:
-        allowed: Origins as :func:`~fulfillment_cli.settings.origin_of` writes them.
-        timeout_seconds: For each network operation; the whole has a deadline of its own.
+        origins: As :func:`~fulfillment_cli.settings.origin_of` writes them.
+        key: The bearer token, or none.
+        timeout: Seconds for each operation; the deadline over all of them is the caller's.
     """
+    transport = GuardedTransport(
+        httpx.AsyncHTTPTransport(verify=_trusted(), trust_env=False, retries=0), origins, key
+    )
     return httpx.AsyncClient(
-        transport=_Guarded(allowed),
-        timeout=timeout_seconds,
-        follow_redirects=False,
-        trust_env=False,
+        transport=transport, trust_env=False, follow_redirects=False, timeout=timeout
     )
 
 
-class _Guarded(httpx.AsyncHTTPTransport):
-    def __init__(self, allowed: Collection[str]) -> None:
-        super().__init__(verify=_certificates(), trust_env=False)
-        self._allowed = allowed
+def _trusted() -> ssl.SSLContext:
+    """The trusted certificates; ``SSL_CERT_FILE`` and ``SSL_CERT_DIR`` count, proxies do not."""
+    if os.environ.get("SSL_CERT_FILE") or os.environ.get("SSL_CERT_DIR"):
+        return ssl.create_default_context(
+            cafile=os.environ.get("SSL_CERT_FILE") or None,
+            capath=os.environ.get("SSL_CERT_DIR") or None,
+        )
+    return httpx.create_ssl_context(trust_env=False)
+
+
+class GuardedTransport(httpx.AsyncBaseTransport):
+    """Refuses foreign origins, sends no header but its own, and cuts off endless bodies.
+
+    Raises:
+        UsageError: ``NETWORK_NOT_ALLOWED``, before anything is sent.
+        ModelError: ``MODEL_RESPONSE_TOO_LARGE``; ``MODEL_INVALID_RESPONSE`` for a compressed body,
+            whose size is not known before it is unpacked and which was not asked for.
+    """
+
+    def __init__(
+        self, inner: httpx.AsyncBaseTransport, origins: frozenset[str], key: str | None
+    ) -> None:
+        self._inner = inner
+        self._origins = origins
+        self._key = key
 
     async def handle_async_request(self, request: httpx.Request) -> httpx.Response:
-        if origin_of(str(request.url)) not in self._allowed:
-            raise ModelError(
-                f"{origin_of(str(request.url))} is not in sandbox.network; nothing was sent.",
-                code="NETWORK_NOT_ALLOWED",
+        origin = origin_of(str(request.url.copy_with(username=None, password=None)))
+        if origin not in self._origins:
+            raise UsageError(
+                f"{origin} is not in sandbox.network; nothing was sent.", code="NETWORK_NOT_ALLOWED"
             )
-        response = await super().handle_async_request(request)
+        # A request of our own: the SDK still reads the headers that it put into the given one.
+        sent = httpx.Request(
+            request.method,
+            request.url,
+            headers=self._headers(request.headers),
+            stream=request.stream,
+            extensions=request.extensions,
+        )
+        response = await self._inner.handle_async_request(sent)
+        if response.headers.get("Content-Encoding", "identity").lower() != "identity":
+            await response.aclose()
+            raise ModelError(code="MODEL_INVALID_RESPONSE")
         assert isinstance(response.stream, httpx.AsyncByteStream)
         response.stream = _Bounded(response.stream)
         return response
 
+    async def aclose(self) -> None:
+        await self._inner.aclose()
+
+    def _headers(self, given: httpx.Headers) -> httpx.Headers:
+        kept = ("Host", "Content-Type", "Content-Length")
+        headers = httpx.Headers({name: given[name] for name in kept if name in given})
+        headers["Accept"] = "application/json"
+        headers["Accept-Encoding"] = "identity"
+        headers["User-Agent"] = f"fulfil/{__version__}"
+        if self._key is not None:
+            headers["Authorization"] = f"Bearer {self._key}"
+        return headers
+
 
 class _Bounded(httpx.AsyncByteStream):
-    """A response body that ends in an error past :data:`MAX_RESPONSE_BYTES`."""
-
-    def __init__(self, stream: httpx.AsyncByteStream) -> None:
-        self._stream = stream
+    def __init__(self, inner: httpx.AsyncByteStream) -> None:
+        self._inner = inner
 
     async def __aiter__(self) -> AsyncIterator[bytes]:
         size = 0
-        async for part in self._stream:
-            size += len(part)
-            if size > MAX_RESPONSE_BYTES:
+        async for chunk in self._inner:
+            size += len(chunk)
+            if size > MAX_BODY_BYTES:
                 raise ModelError(code="MODEL_RESPONSE_TOO_LARGE")
-            yield part
+            yield chunk
 
     async def aclose(self) -> None:
-        await self._stream.aclose()
-
-
-def _certificates() -> ssl.SSLContext:
-    """Certificates as the machine has them; SSL_CERT_FILE and SSL_CERT_DIR are honoured."""
-    file, directory = os.environ.get("SSL_CERT_FILE"), os.environ.get("SSL_CERT_DIR")
-    if file or directory:
-        return ssl.create_default_context(cafile=file or None, capath=directory or None)
-    import certifi
-
-    return ssl.create_default_context(cafile=certifi.where())
+        await self._inner.aclose()

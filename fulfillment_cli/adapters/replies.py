@@ -1,68 +1,98 @@
-"""A model's reply -> one JSON object -> a strict order or answer, or one coded refusal."""
+"""The body of a chat completion -> the JSON object that the model answered, or one coded error.
+
+Accepted: a JSON object alone, in one code fence, or after a leading ``<think>`` block. Everything
+else has a code of its own (contract, section 6); nothing is repaired.
+"""
 
 from __future__ import annotations
 
 import json
 import re
-from typing import Any, TypeVar
+from dataclasses import dataclass
+from typing import Any, NoReturn
 
-from pydantic import BaseModel, ValidationError
+from fulfillment_cli.domain.errors import AnswerRefused, ModelError
+from fulfillment_cli.domain.order import JsonObject
 
-from fulfillment_cli.domain.errors import AnswerRefused
-from fulfillment_cli.domain.order import JsonObject, Order, SessionAnswer
-
-MAX_REPLY_CHARACTERS = 65536
-"""No order and no answer needs more."""
-
-Parsed = TypeVar("Parsed", bound=BaseModel)
-
-_THINKING = re.compile(r"\s*<think>.*?</think>", re.DOTALL)
+_THINK = re.compile(r"\s*<think>.*?</think>", re.DOTALL)
+# The closing fence is the last thing there is, so backticks inside a string do not end it.
+_FENCE = re.compile(r"```[A-Za-z]*[ \t]*\r?\n(?P<inside>.*?)\r?\n?[ \t]*```", re.DOTALL)
 
 
-def parse_order(content: str) -> Order:
-    """Read an order, strictly (contract, section 6).
+@dataclass(frozen=True, slots=True)
+class Completion:
+    """What a chat completion says, before its content is looked into.
+
+    Attributes:
+        usage: ``prompt_tokens``, ``completion_tokens``, ``total_tokens``; none where it is missing.
+        refusal: Why there is no content to read; none where there is.
+    """
+
+    content: str = ""
+    finish_reason: str | None = None
+    usage: dict[str, int] | None = None
+    refusal: AnswerRefused | None = None
+
+
+def read_completion(body: bytes) -> Completion:
+    """Take a response body apart.
 
     Raises:
-        AnswerRefused: ``MODEL_NOT_JSON``, ``ORDER_INVALID``, ``MODEL_EMPTY``.
+        ModelError: ``MODEL_INVALID_RESPONSE``: it is not a chat completion.
     """
-    return _validate(Order, content, "ORDER_INVALID")
-
-
-def parse_answer(content: str) -> SessionAnswer:
-    """Read a session answer, strictly.
-
-    Raises:
-        AnswerRefused: ``MODEL_NOT_JSON``, ``ANSWER_INVALID``, ``MODEL_EMPTY``.
-    """
-    return _validate(SessionAnswer, content, "ANSWER_INVALID")
-
-
-def _validate(model: type[Parsed], content: str, code: str) -> Parsed:
-    value = json_object(content)
     try:
-        return model.model_validate(value)
-    except ValidationError as error:
-        first = error.errors(include_url=False, include_input=False)[0]
-        where = ".".join(str(part) for part in first["loc"]) or "the answer"
-        raise AnswerRefused(f"Not accepted: {where}: {first['msg']}.", code=code) from None
+        value = json.loads(body)
+    except (ValueError, RecursionError):
+        raise _invalid_response() from None
+    if not isinstance(value, dict) or not isinstance(value.get("choices"), list):
+        raise _invalid_response()
+    usage = _usage(value.get("usage"))
+    if not value["choices"]:
+        return Completion(usage=usage, refusal=AnswerRefused(code="MODEL_NO_CHOICES"))
+    choice = value["choices"][0]
+    message = choice.get("message") if isinstance(choice, dict) else None
+    if not isinstance(message, dict):
+        raise _invalid_response()
+    reason = choice.get("finish_reason")
+    content = message.get("content")
+    return Completion(
+        content=content if isinstance(content, str) else "",
+        finish_reason=reason if isinstance(reason, str) else None,
+        usage=usage,
+        refusal=_refusal(reason, message),
+    )
 
 
-def json_object(content: str) -> JsonObject:
-    """The one JSON object that a reply is: plain, in one code fence, behind one <think> block.
+def error_status(body: bytes) -> int | None:
+    """The HTTP status that an error object in a 200 stands for, or none where it is not one.
+
+    Gateways answer so; an error without a status of its own counts as 0.
+    """
+    try:
+        value = json.loads(body)
+    except (ValueError, RecursionError):
+        return None
+    error = value.get("error") if isinstance(value, dict) else None
+    if not error or value.get("choices"):
+        return None
+    code = error.get("code") if isinstance(error, dict) else None
+    known = isinstance(code, int) and not isinstance(code, bool) and 400 <= code <= 599
+    return code if known else 0
+
+
+def read_object(content: str) -> JsonObject:
+    """The one JSON object that the content is.
 
     Raises:
-        AnswerRefused: ``MODEL_EMPTY`` or ``MODEL_NOT_JSON``.
+        AnswerRefused: ``MODEL_EMPTY``, or ``MODEL_NOT_JSON`` for everything that is not exactly
+            one object: prose around it, a second one, keys that are there twice, NaN.
     """
-    if len(content) > MAX_REPLY_CHARACTERS:
-        raise AnswerRefused(code="MODEL_RESPONSE_TOO_LARGE")
-    text = (
-        _THINKING.sub("", content, count=1) if content.lstrip().startswith("<think>") else content
-    )
-    if not text.strip():
+    text = _THINK.sub("", content, count=1) if _THINK.match(content) else content
+    text = text.strip()
+    if not text:
         raise AnswerRefused(code="MODEL_EMPTY")
-    # The fence is greedy at its end: back-quotes inside a JSON string are not its end.
-    if text.lstrip().startswith("```"):
-        text = _unfenced(text)
+    if fence := _FENCE.fullmatch(text):
+        text = fence["inside"]
     try:
         value = json.loads(text, object_pairs_hook=_unique, parse_constant=_no_constant)
     except (ValueError, RecursionError):
@@ -72,21 +102,37 @@ def json_object(content: str) -> JsonObject:
     return value
 
 
-def _unfenced(text: str) -> str:
-    match = re.fullmatch(
-        r"\s*```[A-Za-z0-9_-]*[ \t]*\r?\n(?P<body>.*?)\r?\n[ \t]*```\s*", text, re.DOTALL
-    ) or re.fullmatch(r"\s*```(?:json|JSON)?\s*(?P<body>\{.*\})\s*```\s*", text, re.DOTALL)
-    if match is None:
-        raise AnswerRefused(code="MODEL_NOT_JSON")
-    return match.group("body")
+def _refusal(reason: Any, message: JsonObject) -> AnswerRefused | None:
+    content = message.get("content")
+    if reason == "length":
+        return AnswerRefused(code="MODEL_TRUNCATED")
+    if message.get("refusal") or reason == "content_filter":
+        return AnswerRefused(code="MODEL_REFUSED")
+    if message.get("tool_calls") or message.get("function_call"):
+        return AnswerRefused(code="MODEL_TOOL_CALL")
+    # Text in a reasoning field beside a null content is thinking aloud, not an answer.
+    if not isinstance(content, str) or not content.strip():
+        return AnswerRefused(code="MODEL_EMPTY")
+    return None
+
+
+def _usage(value: Any) -> dict[str, int] | None:
+    names = ("prompt_tokens", "completion_tokens", "total_tokens")
+    if not isinstance(value, dict) or any(type(value.get(name)) is not int for name in names):
+        return None
+    return {name: value[name] for name in names}
 
 
 def _unique(pairs: list[tuple[str, Any]]) -> JsonObject:
     value = dict(pairs)
     if len(value) != len(pairs):
-        raise ValueError("a key stands twice")
+        raise ValueError("a key is there twice")
     return value
 
 
-def _no_constant(name: str) -> Any:
+def _no_constant(name: str) -> NoReturn:
     raise ValueError(f"{name} is not JSON")
+
+
+def _invalid_response() -> ModelError:
+    return ModelError(code="MODEL_INVALID_RESPONSE")

@@ -100,7 +100,8 @@ def newest(
         by_stage = "" if stage is None else "stage = ? AND "
         arguments += [] if stage is None else [stage.value]
         arguments += [since, *before, limit]
-        parts.append(f"SELECT * FROM (SELECT {_COLUMNS} FROM tasks WHERE {by_stage}{where} {order})")
+        rows = f"SELECT {_COLUMNS} FROM tasks WHERE {by_stage}{where} {order}"
+        parts.append(f"SELECT * FROM ({rows})")
     sql = " UNION ALL ".join(parts)
     if len(parts) > 1:
         sql += " ORDER BY 1 DESC, 2 DESC LIMIT ?"
@@ -124,7 +125,9 @@ def _summary(directory: Path, row: tuple[object, ...]) -> Summary:
     flow, goal, created_at, sku, quantity, attempts, closed, *codes = facts
     error, compensation, uncertain, last, dead, approval_expires_at = codes
     if not (isinstance(updated_at, str) and isinstance(flow, str) and isinstance(revision, int)):
-        raise ValueError(f"The saved checkpoint of task {task_id} is not one.")
+        raise ValueError(  # noqa: TRY004 - of a document, not of a caller
+            f"The saved checkpoint of task {task_id} is not one."
+        )
     lease = None
     if holder is not None and isinstance(inode, int) and isinstance(expires, float):
         lease = Held(directory / str(path), inode, expires)

@@ -56,6 +56,8 @@ COMMANDS: dict[str, Command] = {
     "list": Command("list_:list_", "List the tasks, the last changed first.", "Look"),
     "show": Command("show:show", "Show what happened to a task, and what is safe now.", "Look"),
     "explain": Command("explain:explain", "Say what a code or a stage means.", "Look"),
+    "doctor": Command("doctor:doctor", "Check that orders can run here.", "Set up"),
+    "init": Command("init_:init", "Write a configuration to start from.", "Set up"),
     "experiments": Command(
         "experiments:experiments", "Run the end-to-end experiments and the crash matrix.", "Proof"
     ),

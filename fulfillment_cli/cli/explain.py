@@ -28,8 +28,8 @@ def explain(
     if name is None:
         documents = [explain_stage(stage) for stage in Stage]
         documents += [explain_code(code) for code in CODES]
-        lines = tuple(Line(known["name"], known["meaning"]) for known in documents)
-        return Report({"explained": documents}, lines)
+        every = tuple(Line(known["name"], known["meaning"]) for known in documents)
+        return Report({"explained": documents}, every)
     document = _find(name)
     lines = [
         Line(document["kind"], document["name"], "bold"),

@@ -90,6 +90,10 @@ def recover(
             case_sensitive=False,
         ),
     ] = None,
+    log_format: Annotated[
+        Literal["text", "json"],
+        typer.Option("--log-format", help="How it is logged; json: one object on each line."),
+    ] = "text",
     create: Annotated[
         int | None,
         _own("create", "Make N interrupted tasks below ROOT to try it on.", min=1, max=1000),
@@ -120,7 +124,9 @@ def recover(
     if delay is None:
         delay = WATCH_DELAY_SECONDS if watch else 0.0
     sweep = _sweep_options(options, settings, root, limit, jobs, dry_run)
-    return options.invocation.run(_recover(options, settings, sweep, Watch(watch, interval, delay)))
+    return options.invocation.run(
+        _recover(options, settings, sweep, Watch(watch, interval, delay), log_format)
+    )
 
 
 def _with_recovery(settings: Settings, **given: Any) -> Settings:
@@ -145,7 +151,11 @@ def _sweep_options(
 
 
 async def _recover(
-    options: RecoveryOptions, settings: Settings, sweep_options: Any, watch: Watch
+    options: RecoveryOptions,
+    settings: Settings,
+    sweep_options: Any,
+    watch: Watch,
+    log_format: Literal["text", "json"],
 ) -> Report:
     import asyncio
     from contextlib import suppress
@@ -164,7 +174,8 @@ async def _recover(
         loop = asyncio.get_running_loop()
         # A service is asked to end: it finishes the step in hand, and that is a success.
         options.invocation.signals.cancel = lambda: loop.call_soon_threadsafe(stop.set)
-    with logging_to_stderr("error" if options.quiet else settings.recovery.log_level):
+    level = "error" if options.quiet else settings.recovery.log_level
+    with logging_to_stderr(level, log_format):
         await pause(watch.delay) if watch.delay else None
         passes = 0
         last: Pass | None = None

@@ -13,7 +13,7 @@ from typing import Annotated, Any
 import typer
 
 from fulfillment_cli.cli.options import OutputOptions
-from fulfillment_cli.domain.order import printable
+from fulfillment_cli.logs import LogFormat, formatter
 
 LOGGER = "fulfil.recovery"
 
@@ -61,20 +61,12 @@ class RecoveryOptions(OutputOptions):
         return {name: text for name, text in given.items() if text is not None} | absolute
 
 
-class _Escaping(logging.Formatter):
-    """One line a record, with whatever a stranger wrote shown escaped."""
-
-    def format(self, record: logging.LogRecord) -> str:
-        lines = super().format(record).split("\n")
-        return "\n".join(printable(line) for line in lines)
-
-
 @contextmanager
-def logging_to_stderr(level: str) -> Iterator[None]:
+def logging_to_stderr(level: str, log_format: LogFormat = "text") -> Iterator[None]:
     """Show what recovery logs, from ``level`` on."""
     logger = logging.getLogger(LOGGER)
     handler = logging.StreamHandler(sys.stderr)
-    handler.setFormatter(_Escaping("%(asctime)s %(levelname)s %(name)s: %(message)s"))
+    handler.setFormatter(formatter(log_format))
     before = (logger.level, logger.propagate)
     logger.addHandler(handler)
     logger.setLevel(level.upper())

@@ -165,7 +165,10 @@ def _head(story: Story, outside: Outside | None, following: str | None) -> list[
         lines.append(Line("the ledger says", outside.text))
     if story.running:
         lines.append(Line("running", "a process is at work on it", WAITING))
-    lines.append(Line("safe to do", info.hint))
+    if checkpoint.intent is not None:
+        lines.append(Line("safe to do", f"What may have been sent is looked up first. {info.hint}"))
+    else:
+        lines.append(Line("safe to do", info.hint))
     if following is not None:
         lines.append(Line("next", following, "bold"))
     return lines

@@ -34,7 +34,7 @@ STAGE_INFO: dict[Stage, StageInfo] = {
     Stage.PREPARED: StageInfo(
         "order, plan fingerprint and context are saved",
         "continues",
-        f"Nothing was written outside. {_PRINTED}",
+        _PRINTED,
     ),
     Stage.PAUSED: StageInfo(
         "waiting for a decision; nothing was written outside",

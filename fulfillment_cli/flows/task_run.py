@@ -17,6 +17,7 @@ from fulfillment_cli.domain.stages import Stage
 from fulfillment_cli.runtime import Runtime
 
 if TYPE_CHECKING:
+    from fulfillment_cli.adapters.checkpoints import RecoveryStore
     from fulfillment_cli.adapters.ledger import Ledger
 
 
@@ -79,6 +80,7 @@ class TaskRun:
 
     def record(self, event: str, data: Mapping[str, Any]) -> None:
         """Append an event that changes nothing of the task."""
+        self.runtime.tracer.observe(event, data)
         self.runtime.store.record(self.checkpoint, self.lease, event, data)
 
     def reload_same_plan(self, conflict: RevisionConflict) -> None:
@@ -116,9 +118,23 @@ async def entered(runtime: Runtime, task_id: str, command: str) -> AsyncIterator
         TaskBusy: A living process holds it.
     """
     store = runtime.store
-    lease, checkpoint = store.acquire(
-        task_id, runtime.holder, {"command": command, "pid": os.getpid()}
-    )
+    with runtime.tracer.run(task_id, command, lambda: _first_trace(store, task_id)) as traced:
+        facts = {"command": command, "pid": os.getpid()} | traced.facts
+        async with _held(runtime, task_id, facts) as run:
+            yield run
+            traced.ended("fulfil.stage", run.checkpoint.stage.value)
+
+
+def _first_trace(store: RecoveryStore, task_id: str) -> str | None:
+    """Where the task's first traced run stands, near the beginning of its history."""
+    parents = (event.data.get("traceparent") for event in store.events(0, task_id, 200))
+    return next((parent for parent in parents if isinstance(parent, str)), None)
+
+
+@asynccontextmanager
+async def _held(runtime: Runtime, task_id: str, facts: dict[str, Any]) -> AsyncIterator[TaskRun]:
+    store = runtime.store
+    lease, checkpoint = store.acquire(task_id, runtime.holder, facts)
     run = TaskRun(runtime, lease, checkpoint)
     renewing = asyncio.create_task(_renew(run))
     try:

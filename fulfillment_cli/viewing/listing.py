@@ -98,9 +98,7 @@ class Row:
         }
 
 
-def list_tasks(
-    root: Path, wanted: Wanted, warn: Warn, clock: Clock | None = None
-) -> Iterator[Row]:
+def list_tasks(root: Path, wanted: Wanted, warn: Warn, clock: Clock | None = None) -> Iterator[Row]:
     """Every wanted task at ``root`` or below, the newest update first.
 
     Args:

@@ -76,7 +76,7 @@ class Teller:
         """
         if self._inside is None or self._last_at is None:
             return None
-        return self._gone(now, checkpoint.revision, "process gone since")
+        return self._gone(now, checkpoint.revision, "process gone, last seen")
 
     def _moments(self, event: Event) -> Iterable[Moment]:
         at = from_timestamp(event.at)
@@ -141,9 +141,7 @@ class Story:
         }
 
 
-def read_story(
-    directory: Path, task_id: str | None = None, teller: Teller | None = None
-) -> Story:
+def read_story(directory: Path, task_id: str | None = None, teller: Teller | None = None) -> Story:
     """Read a task's story, or what is new of it.
 
     Args:
@@ -197,5 +195,3 @@ def _only(ids: list[str], directory: Path) -> str:
         return "task"
     some = ", ".join(ids[:5]) + (", ..." if len(ids) > 5 else "")
     raise UsageError(f"{directory} holds {len(ids)} tasks.", hint=f"Name one with --task: {some}.")
-
-

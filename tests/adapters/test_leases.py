@@ -205,6 +205,27 @@ def test_another_file_in_its_place_proves_nothing(directory: Path, child: StartC
     assert holder.ask("write") == "done"
 
 
+def test_a_file_that_is_replaced_while_one_looks_proves_nothing(
+    directory: Path, child: StartChild, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    holder = child(hold_lease, directory)
+    lock = Path(holder.hear()["lock"])
+    replacement = lock.with_name("replacement")
+    replacement.touch(0o600)
+    stat = Path.stat
+
+    def replaced_after(self: Path, **options: bool) -> os.stat_result:
+        result = stat(self, **options)
+        if self == lock and replacement.exists():
+            replacement.replace(lock)
+        return result
+
+    monkeypatch.setattr(Path, "stat", replaced_after)
+    assert busy(directory)
+    assert not replacement.exists()
+    assert holder.ask("write") == "done"
+
+
 def test_clocks_an_hour_apart_never_let_an_old_holder_write(
     directory: Path, child: StartChild
 ) -> None:
