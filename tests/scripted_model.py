@@ -26,8 +26,8 @@ Request = dict[str, Any]
 class Reply:
     """One HTTP answer.
 
-    ``body`` is JSON-encoded unless it is bytes; ``delay`` in seconds before it is sent;
-    ``endless`` sends chunks for as long as the client reads.
+    ``body`` is JSON-encoded unless it is bytes; ``delay`` in seconds before it is sent; ``drip``
+    in seconds between its single bytes; ``endless`` sends chunks for as long as the client reads.
     """
 
     body: Any = None
@@ -35,6 +35,7 @@ class Reply:
     headers: dict[str, str] = field(default_factory=dict)
     delay: float = 0.0
     endless: bool = False
+    drip: float = 0.0
 
 
 def completion(content: str | None, **message: Any) -> dict[str, Any]:
@@ -83,11 +84,13 @@ class ScriptedModel:
     Attributes:
         requests: The JSON bodies that arrived, in order.
         authorizations: Their Authorization headers.
+        headers: All of their headers, names in lower case.
     """
 
     def __init__(self, *replies: Reply, script: Script = right_answer, port: int = 0) -> None:
         self.requests: list[Request] = []
         self.authorizations: list[str] = []
+        self.headers: list[dict[str, str]] = []
         self._queue = list(replies)
         self._script = script
         self._lock = threading.Lock()
@@ -105,9 +108,9 @@ class ScriptedModel:
             def do_POST(self) -> None:
                 length = int(self.headers["Content-Length"])
                 request = json.loads(self.rfile.read(length))
-                authorization = self.headers.get("Authorization", "")
+                headers = {name.lower(): value for name, value in self.headers.items()}
                 try:
-                    self._send(model._reply(request, authorization))
+                    self._send(model._reply(request, headers))
                 except OSError:
                     self.close_connection = True  # the client is gone
 
@@ -116,8 +119,7 @@ class ScriptedModel:
                 body = reply.body
                 content = body if isinstance(body, bytes) else json.dumps(body).encode()
                 self.send_response(reply.status)
-                self.send_header("Content-Type", "application/json")
-                for name, value in reply.headers.items():
+                for name, value in ({"Content-Type": "application/json"} | reply.headers).items():
                     self.send_header(name, value)
                 if reply.endless:
                     self.send_header("Connection", "close")
@@ -128,6 +130,12 @@ class ScriptedModel:
                     return
                 self.send_header("Content-Length", str(len(content)))
                 self.end_headers()
+                if reply.drip:
+                    for byte in content:
+                        self.wfile.write(bytes([byte]))
+                        self.wfile.flush()
+                        model._stopped.wait(reply.drip)
+                    return
                 self.wfile.write(content)
                 self.wfile.flush()
 
@@ -155,10 +163,11 @@ class ScriptedModel:
         """Answer with these first, then by the script."""
         self._queue, self._script = list(replies), then
 
-    def _reply(self, request: Request, authorization: str) -> Reply:
+    def _reply(self, request: Request, headers: dict[str, str]) -> Reply:
         with self._lock:
             self.requests.append(request)
-            self.authorizations.append(authorization)
+            self.headers.append(headers)
+            self.authorizations.append(headers.get("authorization", ""))
             return self._queue.pop(0) if self._queue else self._script(request)
 
     def config(self, *origins: str, **model: Any) -> str:

@@ -46,8 +46,13 @@ def command_line(command: str, place: Place, *options: str) -> str:
 
 
 def next_command(checkpoint: Checkpoint, place: Place) -> str | None:
-    """The command that takes a task on from its checkpoint; none where nothing is left."""
+    """The command that takes a task on from its checkpoint; none where nothing is left.
+
+    For a task that needs review: the one that shows a person what can be done about it.
+    """
     stage = checkpoint.stage
+    if stage is Stage.NEEDS_REVIEW and not checkpoint.closed:
+        return command_line("review", place)
     if stage in FINAL:
         return None
     if stage is Stage.PAUSED:

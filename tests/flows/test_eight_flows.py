@@ -23,7 +23,7 @@ from fulfillment_cli import (
 from fulfillment_cli.domain.faults import DEMO_FAULTS
 from fulfillment_cli.domain.stages import Flow
 from tests.scripted_model import ScriptedModel
-from tests.support import ORDER, TEXT, Shop
+from tests.support import ORDER, TEXT, Between, Service, Shop, http
 
 RESERVE = ["GET /operations/task-reserve", "POST /reserve"]
 SHIP = ["GET /operations/task-ship", "POST /ship"]
@@ -186,16 +186,26 @@ async def test_a_result_that_was_deleted_or_changed_is_made_again(shop: Shop) ->
     assert len(shop.ledger.posts()) == 2
 
 
-@pytest.mark.parametrize("stage", ["prepared", "reserved"])
 async def test_a_result_that_is_older_than_the_checkpoint_is_made_again_at_entry(
-    shop: Shop, stage: Any
+    shop: Shop, service: Callable[..., Service]
 ) -> None:
     """A process that was killed between the two had no time to project."""
     path = shop.directory / "results" / "task.json"
-    async with shop.open() as runtime:
-        await run_checkpoint(runtime, request=TEXT, stop_after=stage)
+    async with Between(service()) as between:
+        between.catch["GET /operations"] = http(503)
+        async with shop.open(service=between) as runtime:
+            assert (await run_checkpoint(runtime, request=TEXT)).stage == "uncertain"
         path.write_bytes(b"{}")
-        await run_checkpoint(runtime, stop_after=stage)
+        seen: list[bool] = []
+
+        async def look(request: bytes) -> bytes:
+            seen.append(json.loads(path.read_text()) == shop.document())
+            return http(503)
+
+        between.catch["GET /operations"] = look
+        async with shop.open(service=between) as runtime:
+            await run_checkpoint(runtime, stop_after="reserved")
+    assert seen == [True]
     assert json.loads(path.read_text()) == shop.document()
 
 
