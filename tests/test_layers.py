@@ -24,7 +24,12 @@ RIGHTWARDS = (
 )
 """A part may import itself and what stands after it."""
 
-ALSO = {"cli": {"report", "logs"}, "report": {"domain"}, "logs": {"domain"}}
+ALSO = {
+    "cli": {"report", "logs"},
+    "report": {"domain"},
+    "logs": {"domain"},
+    "evaluation": {"adapters", "settings", "domain"},
+}
 
 EXCEPT = {
     # A child of the crash matrix is the command line itself, with the store wrapped.
@@ -36,7 +41,7 @@ ONLY_IN: dict[str, tuple[str, ...]] = {
     "rich": ("cli", "report"),
     "sqlite3": ("adapters.checkpoints", "adapters.database", "adapters.leases",
                 "adapters.task_lists", "adapters.task_queue", "adapters.machine", "experiments"),
-    "openai": ("adapters.model", "adapters.completions"),
+    "openai": ("adapters.model_client",),
     "httpx": ("adapters.ledger", "adapters.model_transport", "experiments"),
     "xllamacpp": ("adapters.local_model_server",),
     "yaml": ("settings", "experiments"),

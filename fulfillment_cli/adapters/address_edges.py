@@ -47,6 +47,18 @@ _PART_LABEL = re.compile(
 
 _LABEL = r"[^\W\d][^\n:：=;|]{0,40}[:：=]"
 
+_ADDRESS_LABEL = re.compile(
+    r"(?<!mail )(?<!billing )(?<!invoice )(?<!web )(?<!ip )(?<![^\W\d_])"
+    r"(?:(?:delivery |shipping |ship-to )?address|(?:ship|deliver|send|shipping|delivery) to"
+    r"|liefer(?:adresse|anschrift)|adresse(?: de livraison)?|direcci[oó]n(?: de (?:entrega|envío))?"
+    r"|indirizzo(?: di (?:consegna|spedizione))?|endereço(?: de entrega)?"
+    r"|(?:aflever|bezorg)?adres|адрес(?: доставки)?|(?:收货|送货)?地址|(?:お届け|届け|配送)先|住所"
+    r"|عنوان(?: التسليم| التوصيل)?)"
+    r"[\"'”]?[ \t]*[:：=>]\s*[\"'“„«「『]?\s*",
+    re.IGNORECASE,
+)
+"""Labels of the delivery address: where one is there, no other run can be the address."""
+
 _START = re.compile(
     r"(?:(?<!\d)[:：=][ \t]*[\"'“„«「『（(\[]?[ \t]*"  # a label
     r"|[\"“„«「『（(\[|\t][ \t]*|(?<=[\w\"/])>[ \t]*"  # a quotation, a cell, an element
@@ -74,12 +86,22 @@ _NEXT_LINE = re.compile(
 
 _SENTENCE_END = re.compile(r"[.][ \t]+(?=[^\W\d_a-z])")
 
+_GREETING = (
+    r"(?:hi|hello|hey|dear|good (?:morning|afternoon|evening|day)|hallo|guten (?:tag|morgen|abend)"
+    r"|moin|bonjour|hola|buenos días|ciao|buongiorno|olá|bom dia|goedemorgen|здравствуйте)"
+)
+
 _TOO_LONG = re.compile(
-    rf"^{_LEAD_IN}\s|^{_LABEL}|(?<!\w){_STOP_WORDS}(?!\w)|{_STOP_CJK}$|[\"“”„«»|<>\t]|\n\s*\n|\n{_LABEL}",
+    rf"^{_GREETING}(?!\w)|^{_LEAD_IN}\s|^{_LABEL}|(?<!\w){_STOP_WORDS}(?!\w)|{_STOP_CJK}$|[\"“”„«»|<>\t]|\n\s*\n|\n{_LABEL}",
     re.IGNORECASE,
 )
 
 _CLOSED = re.compile(r"(?:[,;:!?。！]|(?:[^\W\d_]{4}|[\W\d_])[.])\s*\Z")
+
+
+def labelled_starts(text: str) -> frozenset[int]:
+    """Where an address begins by its label; where there are any, it begins nowhere else."""
+    return frozenset(label.end() for label in _ADDRESS_LABEL.finditer(text))
 
 
 def starts_well(text: str, start: int) -> bool:
@@ -108,7 +130,7 @@ def ends_well(text: str, end: int) -> bool:
 
 
 def too_long(address: str) -> bool:
-    """Whether the run holds what is not of the address: a label, a lead-in, a closing word.
+    """Whether the run holds what is not of the address: a label, a lead-in, a greeting, a closing.
 
     So does a full stop at its end, except after what may be an abbreviation (``12 Main St.``).
     """

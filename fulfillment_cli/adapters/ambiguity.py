@@ -75,6 +75,17 @@ def sku_choices(text: str, spans: Iterable[Span], *, everywhere: bool = False) -
     return list(dict.fromkeys(labelled or unlabelled))
 
 
+def labelled_otherwise(text: str, spans: Iterable[Span]) -> bool:
+    """Whether one of these tokens is labelled as the sku or the quantity: no address has one."""
+    for start, end in spans:
+        before = text[max(0, start - 40) : start]
+        if _QUANTITY_LABEL.search(before):
+            return True
+        if _is_code(text[start:end]) and _SKU_LABEL.search(before):
+            return True
+    return False
+
+
 def quantity_choices(text: str, spans: Iterable[Span]) -> list[int]:
     """The numbers that can be the quantity, in order: labelled ones, counts of something, others.
 

@@ -24,8 +24,13 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from itertools import chain, islice
 
-from fulfillment_cli.adapters.address_edges import ends_well, starts_well, too_long
-from fulfillment_cli.adapters.ambiguity import quantity_choices, sku_choices
+from fulfillment_cli.adapters.address_edges import (
+    ends_well,
+    labelled_starts,
+    starts_well,
+    too_long,
+)
+from fulfillment_cli.adapters.ambiguity import labelled_otherwise, quantity_choices, sku_choices
 
 _SKU = re.compile(r"[A-Za-z0-9_-]+")
 _NUMBER = re.compile(r"\d+")
@@ -33,14 +38,13 @@ _WORD = re.compile(
     r"[^\s,;:|=\"'“”„«»()<>\[\]{}]+?(?=[.!?。！？]?(?:[\s,;:|=\"'“”„«»()<>\[\]{}]|$))"
 )
 
-_NO_ADDRESS = re.compile(
-    r"[;|=:{}<>]|^[\W\d_]*$|^(?:sku|quantity|qty|address|item|date)$", re.IGNORECASE
-)
+_NO_ADDRESS = re.compile(r"^[\W\d_]*$|^(?:sku|quantity|qty|address|item|date)$", re.IGNORECASE)
+_SEPARATOR = re.compile(r"[;|=:{}<>]")
 
 MAX_ADDRESSES = 60
 """Most runs that are listed as possible addresses; a longer list helps nobody choose."""
 
-_JOINERS = frozenset("-−_./+#@'’\\^~*")
+_JOINERS = frozenset("-−_./⁄∕+#@'’\\^~*")
 """Between letters or digits these make one code or number of them: ``A/1``, ``2.5``, ``a@b``."""
 
 _NUMBER_JOINERS = _JOINERS | frozenset(",:٫٬")
@@ -54,6 +58,12 @@ _MARKS = "\u200e\u200f\u061c\ufeff"
 _NOT_A_COUNT_BEFORE = re.compile(r"(?:[€$£¥₹№#][ \u00a0]?|[-−+.‐-―]|\d[ \u00a0\u2009\u202f])$")
 _NOT_A_COUNT_AFTER = re.compile(r"[ \u00a0]?[%‰°€$£¥₹]|[ \u00a0\u2009\u202f]\d{3}(?!\w)")
 """Prices, percentages, signs, and the groups of ``1 000``."""
+
+_CLOCK_BEFORE = re.compile(
+    r"(?<!\w)(?:at|by|before|until|till|after|around|um|bis|ab|vor|avant) $", re.I
+)
+_CLOCK_AFTER = re.compile(r" ?(?:[ap]\.?m\b|o'clock|uhr\b)", re.IGNORECASE)
+"""Times of the day: ``by 5``, ``7 pm``."""
 
 _LIST_NUMBER = re.compile(r"(?:^|\n)[ \t>]*\d+[.)][ \t]")
 """``2. `` at the start of a line numbers the line."""
@@ -115,10 +125,16 @@ def ground(text: str, *, sku: str, quantity: int, address: str) -> Grounded:
         return Grounded(
             missing="address is not one run of the text; copy it character by character"
         )
+    labelled = labelled_starts(text)
+    if labelled and not any(run[0] in labelled for run in runs):
+        return Grounded(missing="the text labels another run as the address")
+    runs = [run for run in runs if run[0] in labelled] or runs
     whole = [run for run in runs if starts_well(text, run[0]) and ends_well(text, run[1])]
     if not whole:
         return Grounded(missing="address is only a part of the address in the text; copy all of it")
-    whole = [run for run in whole if not too_long(text[slice(*run)])]
+    if _NO_ADDRESS.search(address.strip()):
+        return Grounded(missing="address is a number or a label; copy the address itself")
+    whole = [run for run in whole if not (too_long(text[slice(*run)]) or _other_fact(text, run))]
     if not whole:
         return Grounded(
             missing="address holds more than the address; leave out the words around it"
@@ -131,6 +147,12 @@ def ground(text: str, *, sku: str, quantity: int, address: str) -> Grounded:
         if missing is None:
             return Grounded(address=text[slice(*run)])
     return Grounded(missing=missing)
+
+
+def _other_fact(text: str, run: Span) -> bool:
+    """Whether the run holds, or is, what the text labels as the sku or the quantity."""
+    tokens = chain(_sku_spans(text), _number_spans(text))
+    return labelled_otherwise(text, [span for span in tokens if _overlap(span, run)])
 
 
 def _doubt(text: str, address: Span, sku: str, quantity: int) -> str | None:
@@ -161,7 +183,12 @@ def _whole_addresses(text: str) -> Iterator[str]:
     found: dict[str, None] = {}
     starts = [match.start() for match in _WORD.finditer(text)]
     ends = [match.end() for match in _WORD.finditer(text)]
-    begins = [start for start in starts if starts_well(text, start)]
+    labelled = labelled_starts(text)
+    begins = [
+        start
+        for start in starts
+        if (not labelled or start in labelled) and starts_well(text, start)
+    ]
     stops = [end for end in ends if ends_well(text, end)]
     for start in begins:
         line_end = text.find("\n", start)
@@ -170,7 +197,7 @@ def _whole_addresses(text: str) -> Iterator[str]:
         if not runs:
             return iter(())
         for run in runs:
-            if not too_long(run) and not _NO_ADDRESS.search(run):
+            if not (too_long(run) or _NO_ADDRESS.search(run) or _SEPARATOR.search(run)):
                 found.setdefault(run)
     listed = [run for run in found if run.removesuffix(".") == run or run[:-1] not in found]
     return iter(listed if len(listed) <= MAX_ADDRESSES else ())
@@ -213,6 +240,8 @@ def _number_spans(text: str) -> Iterator[Span]:
             _NOT_A_COUNT_BEFORE.search(text[max(0, start - 2) : start])
             or _NOT_A_COUNT_AFTER.match(text, end)
             or _LIST_NUMBER.match(text, line, end + 2)
+            or _CLOCK_BEFORE.search(text[max(0, start - 8) : start])
+            or _CLOCK_AFTER.match(text, end)
         ):
             continue
         yield match.span()

@@ -15,8 +15,7 @@ from fulfillment_cli.domain.errors import AnswerRefused, ModelError
 from fulfillment_cli.domain.order import JsonObject
 
 _THINK = re.compile(r"\s*<think>.*?</think>", re.DOTALL)
-# The closing fence is the last thing there is, so backticks inside a string do not end it.
-_FENCE = re.compile(r"```[A-Za-z]*[ \t]*\r?\n(?P<inside>.*?)\r?\n?[ \t]*```", re.DOTALL)
+_FENCE_OPENS = re.compile(r"```[A-Za-z]*[ \t]*\r?\n")
 
 
 @dataclass(frozen=True, slots=True)
@@ -91,8 +90,9 @@ def read_object(content: str) -> JsonObject:
     text = text.strip()
     if not text:
         raise AnswerRefused(code="MODEL_EMPTY")
-    if fence := _FENCE.fullmatch(text):
-        text = fence["inside"]
+    # The closing fence is the last thing there is, so backticks inside a string do not end it.
+    if (fence := _FENCE_OPENS.match(text)) and text[fence.end() :].endswith("```"):
+        text = text[fence.end() : -3]
     try:
         value = json.loads(text, object_pairs_hook=_unique, parse_constant=_no_constant)
     except (ValueError, RecursionError):

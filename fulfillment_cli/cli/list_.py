@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shutil
 import sys
 from collections.abc import Iterator
 from contextlib import suppress
@@ -92,23 +93,29 @@ def _write_table(rows: Iterator[Row]) -> int:
     if not first:
         return 0
     widths = [max(map(len, column)) for column in zip(_HEADING, *first, strict=True)]
+    # On a narrow terminal, what it waits for goes below rather than being broken in its middle.
+    columns = shutil.get_terminal_size().columns if sys.stdout.isatty() else None
+    folded = columns is not None and sum(widths) + 2 * (len(widths) - 1) > columns
     colours = coloured(sys.stdout)
-    print(_line(_HEADING, widths))
+    print(_line(_HEADING[:-1] if folded else _HEADING, widths))
     count = 0
     for cells in chain(first, map(_cells, rows)):
         count += 1
-        line = _line(cells, widths)
-        if colours:
-            begin = widths[0] + 2
-            end = begin + len(cells[1])
-            colour = _COLOUR_OF_EXIT.get(EXIT_OF_STAGE[Stage(cells[1])], "1;31")
-            line = f"{line[:begin]}\x1b[{colour}m{line[begin:end]}\x1b[0m{line[end:]}"
-        print(line)
+        line = _line(cells[:-1] if folded else cells, widths)
+        if folded and cells[-1] != "-":
+            line += f"\n{' ' * (widths[0] + 2)}waits for {cells[-1]}"
+        print(_with_colour(line, widths[0] + 2, cells[1]) if colours else line)
     return count
 
 
+def _with_colour(line: str, begin: int, stage: str) -> str:
+    colour = _COLOUR_OF_EXIT.get(EXIT_OF_STAGE[Stage(stage)], "1;31")
+    end = begin + len(stage)
+    return f"{line[:begin]}\x1b[{colour}m{line[begin:end]}\x1b[0m{line[end:]}"
+
+
 def _line(cells: tuple[str, ...], widths: list[int]) -> str:
-    pairs = zip(cells, widths, strict=True)
+    pairs = zip(cells, widths, strict=False)
     return "  ".join(cell.ljust(width) for cell, width in pairs).rstrip()
 
 

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import asyncio
+import shutil
 import sys
+import textwrap
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -116,17 +118,20 @@ async def _follow(
 
 
 def _print(text: str, moment: Moment) -> None:
-    text = printable(text)
     if coloured(sys.stdout) and moment.told.tone != "plain":
         text = f"\x1b[{_ANSI[moment.told.tone]}m{text}\x1b[0m"
     print(text)
 
 
 class _Columns:
-    """Lines of a story: time, gap since the line before, who, what; the date where it changes."""
+    """Lines of a story: time, gap since the line before, who, what; the date where it changes.
+
+    On a terminal long lines go on below their beginning; piped they stay whole.
+    """
 
     def __init__(self) -> None:
         self._day = ""
+        self._width = shutil.get_terminal_size().columns if sys.stdout.isatty() else None
 
     def __call__(self, moment: Moment) -> list[str]:
         from fulfillment_cli.adapters.clock import to_timestamp
@@ -136,7 +141,12 @@ class _Columns:
         gap = f"+{exact(moment.gap)}" if moment.gap else ""
         dated = [f"{day} UTC"] if day != self._day else []
         self._day = day
-        return [*dated, f"{time[:12]}  {gap:>8}  {moment.told.lane:<6}  {moment.told.text}"]
+        begin = f"{time[:12]}  {gap:>8}  {moment.told.lane:<6}  "
+        text = printable(moment.told.text)
+        if self._width is None or self._width < 2 * len(begin):
+            return [*dated, begin + text]
+        first, *rest = textwrap.wrap(text, self._width - len(begin)) or [""]
+        return [*dated, begin + first, *(" " * len(begin) + line for line in rest)]
 
 
 def _head(story: Story, outside: Outside | None, following: str | None) -> list[Line]:

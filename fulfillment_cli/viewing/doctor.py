@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import stat
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
@@ -15,6 +16,7 @@ from fulfillment_cli.adapters.machine import (
     sqlite_version,
     wal_problem,
 )
+from fulfillment_cli.adapters.tracing import is_asked_for, is_installed
 from fulfillment_cli.domain.errors import FulfilError
 from fulfillment_cli.domain.order import JsonObject
 from fulfillment_cli.settings import LocalProvider, Settings, load_settings
@@ -70,7 +72,7 @@ def examine(
         found.append(_provider(settings, provider))
     place = root if root.is_dir() else root.absolute().parent
     found += [_sqlite(), _file_system(place)]
-    found += [_wal(place), _clock(root), *_permissions(root, env_file)]
+    found += [_wal(place), _clock(root), *_permissions(root, env_file), *_traces()]
     return found, settings
 
 
@@ -153,6 +155,12 @@ def _clock(root: Path) -> Finding:
         saved = f"task {newest.task.id} was saved at {newest.task.updated_at}"
         return Finding("clock", f"it shows {clock.timestamp()}, but {saved}", hint)
     return Finding("clock", clock.timestamp())
+
+
+def _traces() -> Iterator[Finding]:
+    if is_asked_for(os.environ):
+        hint = None if is_installed() else "Install the extra: pip install 'fulfil[otel]'."
+        yield Finding("traces", "asked for by OTEL_* variables", hint)
 
 
 def _permissions(root: Path, env_file: Path | None) -> Iterator[Finding]:

@@ -124,8 +124,12 @@ class Axis:
         first = self.instants[0]
         for instant in self.instants:
             place = self.place(instant)
-            if not found or place - found[-1][0] >= _TICK_APART:
-                found.append((place, exact(instant - first) if found else "0"))
+            if found and place - found[-1][0] < _TICK_APART:
+                continue
+            label = exact(instant - first) if found else "0"
+            if found and label == found[-1][1]:
+                label = f"{instant - first:.3f}s"  # two places of one label would say nothing
+            found.append((place, label))
         return found
 
 

@@ -46,6 +46,14 @@ def test_a_text_beyond_any_limit_says_that_reading_again_does_not_help(
     assert (error.value.required_bytes, error.value.retryable) == (size, False)
 
 
+def test_no_more_is_read_than_is_allowed(path: Path) -> None:
+    with path.open("wb") as file:
+        file.truncate(1 << 36)  # a hole; whoever reads all of it runs out of memory
+    with pytest.raises(SourceTooLarge) as error:
+        read_bounded(path, 16)
+    assert (error.value.required_bytes, error.value.retryable) == (1 << 36, False)
+
+
 def test_a_file_that_pretends_to_be_empty_is_not_read_beyond_the_limit() -> None:
     with pytest.raises(SourceTooLarge):
         read_bounded(Path("/proc/self/maps"), 16)  # its size is said to be 0

@@ -10,18 +10,11 @@ import pytest
 
 from fulfillment_cli import FulfilError, run_checkpoint, run_fallback, run_timeout
 from fulfillment_cli.adapters import ledger as client
-from fulfillment_cli.adapters import service_process
 from fulfillment_cli.adapters.ledger import Ledger
 from tests.support import TEXT, TOKEN, Between, Service, Shop, http, origin_of, serving, until_async
 
 StartService = Callable[..., Service]
 ENTRY = {"sku": "SKU-1", "available": 10, "source": "primary"}
-
-
-@pytest.fixture(autouse=True)
-def _no_grace(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A service that is to answer in ten minutes needs no time to say goodbye."""
-    monkeypatch.setattr(service_process, "STOP_GRACE_SECONDS", 0.05)
 
 
 @pytest.fixture
@@ -130,16 +123,21 @@ async def test_a_flow_without_sources_reads_no_catalog(shop: Shop, between: Betw
 # -- deadline ----------------------------------------------------------------------------------
 
 
-async def test_a_read_past_its_deadline_stays_timed_out(shop: Shop) -> None:
-    async with shop.open(faults={"catalogDelayMs": 600_000}) as runtime:
+async def test_a_read_past_its_deadline_stays_timed_out(shop: Shop, between: Between) -> None:
+    async def late(request: bytes) -> bytes:
+        await asyncio.sleep(3)  # nobody is there any more
+        return http(200, ENTRY)
+
+    between.catch["GET /catalog"] = late
+    async with shop.open(service=between) as runtime:
         result = await run_timeout(runtime, request=TEXT, timeout_ms=50)
     assert (result.stage, result.checkpoint.error.code) == ("timed-out", "CATALOG_TIMEOUT")
     assert shop.document()["intent"] is None
-    async with shop.open() as runtime:
+    async with shop.open(service=between) as runtime:
         again = await run_timeout(runtime)
     assert again.checkpoint == result.checkpoint
-    assert shop.ledger.requests() == ["GET /catalog/primary"]
-    assert shop.ledger.stock() == 10
+    assert between.seen == ["GET /healthz", "GET /catalog/primary"]
+    assert between.service.stock() == 10
 
 
 async def test_a_drip_does_not_outlive_the_deadline(shop: Shop, between: Between) -> None:

@@ -17,11 +17,22 @@ from fulfillment_cli import (
     run_session,
     run_timeout,
 )
-from fulfillment_cli.adapters import service_process
+from fulfillment_cli.domain.checkpoint import Checkpoint
 from fulfillment_cli.domain.errors import RevisionConflict
+from fulfillment_cli.domain.order import Order
 from fulfillment_cli.settings import Settings
 from tests.scripted_model import ScriptedModel
-from tests.support import TEXT, Between, Child, Service, Shop, change_document, hold_lease, http
+from tests.support import (
+    TEXT,
+    Between,
+    Child,
+    Service,
+    Shop,
+    change_document,
+    hold_lease,
+    http,
+    plan_facts,
+)
 
 StartService = Callable[..., Service]
 Change = Callable[[dict[str, Any]], object]
@@ -81,10 +92,7 @@ async def test_also_where_the_outcome_of_a_write_is_unknown(shop: Shop, name: st
 
 
 @pytest.mark.parametrize("name", ["quantity", "policy"])
-async def test_also_before_a_catalog_is_read(
-    shop: Shop, monkeypatch: pytest.MonkeyPatch, name: str
-) -> None:
-    monkeypatch.setattr(service_process, "STOP_GRACE_SECONDS", 0.05)
+async def test_also_before_a_catalog_is_read(shop: Shop, name: str) -> None:
     async with shop.open(faults={"catalogDelayMs": 600_000}) as runtime:
         await run_timeout(runtime, request=TEXT, timeout_ms=50)
     change_document(shop.directory, CHANGES[name])
@@ -137,11 +145,16 @@ async def reserved(shop: Shop) -> Shop:
     return shop
 
 
-async def test_a_ledger_that_went_missing_is_not_made_again(reserved: Shop) -> None:
+@pytest.mark.parametrize("emptied", [False, True], ids=["deleted", "emptied"])
+async def test_a_ledger_that_went_missing_is_not_made_again(reserved: Shop, emptied: bool) -> None:
+    database = reserved.directory / "service.sqlite"
     for path in reserved.directory.glob("service.sqlite*"):
         path.unlink()
+    if emptied:
+        database.touch()
     await fails_with("LEDGER_MISMATCH", reserved, run_checkpoint)
-    assert not (reserved.directory / "service.sqlite").exists()
+    assert database.exists() == emptied
+    assert not emptied or database.read_bytes() == b""
     assert reserved.document()["stage"] == "reserved"
 
 
@@ -243,10 +256,19 @@ async def test_a_lost_revision_with_the_same_plan_goes_on_from_the_newest(
     assert len(scripted.requests) == 1
 
 
+def another_plan(document: dict[str, Any]) -> None:
+    """One that agrees with itself, as another process could have made it."""
+    checkpoint = Checkpoint.model_validate(document)
+    facts = plan_facts(checkpoint, Order(sku="SKU-1", quantity=9, address="Elsewhere"))
+    document["order"] = facts["order"].to_json()
+    document["planFingerprint"] = facts["plan_fingerprint"]
+
+
+@pytest.mark.parametrize("change", [CHANGES["planFingerprint"], another_plan])
 async def test_a_lost_revision_with_another_plan_sends_nothing(
-    shop: Shop, between: Between
+    shop: Shop, between: Between, change: Change
 ) -> None:
-    meddle(shop, between, 1, lambda d: d.update(planFingerprint="0" * 64))
+    meddle(shop, between, 1, change)
     await fails_with("PLAN_MISMATCH", shop, run_checkpoint, between, request=TEXT)
     assert between.service.posts() == []
 

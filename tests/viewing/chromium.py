@@ -6,6 +6,7 @@ Pages are loaded from files; what they say on the console, ask of the network, o
 from __future__ import annotations
 
 import base64
+import fcntl
 import json
 import os
 import shutil
@@ -36,17 +37,18 @@ class Chromium:
             prefix="fulfil-chromium-", ignore_cleanup_errors=True
         )
         (reads, self._to), (self._from, writes) = os.pipe(), os.pipe()
-        # The browser reads from descriptor 3 and writes to 4.
-        script = f'exec "$0" "$@" 3<&{reads} 4>&{writes}'
+        # The browser reads from descriptor 3 and writes to 4; ours must not be among them.
+        theirs = [fcntl.fcntl(one, fcntl.F_DUPFD, 10) for one in (reads, writes)]
+        script = f'exec "$0" "$@" 3<&{theirs[0]} 4>&{theirs[1]}'
         self._process = subprocess.Popen(
-            ["sh", "-c", script, found, *FLAGS, f"--user-data-dir={self._profile.name}"],
-            pass_fds=(reads, writes),
+            ["bash", "-c", script, found, *FLAGS, f"--user-data-dir={self._profile.name}"],
+            pass_fds=theirs,
             stdin=subprocess.DEVNULL,
             stdout=subprocess.DEVNULL,
             stderr=subprocess.DEVNULL,
         )
-        os.close(reads)
-        os.close(writes)
+        for one in (reads, writes, *theirs):
+            os.close(one)
         self._buffer = b""
         self._number = 0
         self._session: str | None = None
@@ -95,9 +97,13 @@ class Chromium:
             if not node.get("ignored")
         ]
 
-    def screenshot(self) -> bytes:
-        """The whole page as a PNG."""
-        answer = self._call("Page.captureScreenshot", format="png", captureBeyondViewport=True)
+    def screenshot(self, height: int | None = None) -> bytes:
+        """The page as a PNG: the whole of it, or so many pixels from its top."""
+        options: dict[str, Any] = {"format": "png", "captureBeyondViewport": True}
+        if height is not None:
+            width = self.evaluate("innerWidth")
+            options["clip"] = {"x": 0, "y": 0, "width": width, "height": height, "scale": 1}
+        answer = self._call("Page.captureScreenshot", **options)
         return base64.b64decode(answer["data"])
 
     def pdf(self) -> bytes:

@@ -21,7 +21,7 @@ from tests.support import ROOT, STOCK, TEXT, Child, change_document, run_flow, t
 
 HOSTILE = (
     "<script>document.title='owned'</script><img src=x onerror=alert(1)> "
-    "{{ 7 * 7 }} \u202egnorw\u202c & \"q' " + "A" * (200 - 96)
+    "{{ 7 * 7 }} \u202egnorw\u202c & \"q' " + "A" * 106
 )
 """An address of 200 characters that would like to be more than text."""
 

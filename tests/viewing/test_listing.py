@@ -2,13 +2,18 @@
 
 from __future__ import annotations
 
+import fcntl
 import json
+import os
+import pty
 import shutil
 import sqlite3
+import struct
 import subprocess
 import sys
+import termios
 from collections.abc import Callable
-from contextlib import closing
+from contextlib import closing, suppress
 from pathlib import Path
 from typing import Any
 
@@ -239,3 +244,29 @@ def test_spans_in_words() -> None:
     assert [exact(s) for s in (0.0354, 1.84, 252, 3720, 100_000)] == [
         *("35ms", "1.8s", "4m12s", "1h2m", "1d3h")
     ]
+
+
+@pytest.mark.parametrize("columns", [70, 200])
+def test_no_line_is_broken_by_the_terminal(made: Made, columns: int) -> None:
+    ours, theirs = pty.openpty()
+    fcntl.ioctl(theirs, termios.TIOCSWINSZ, struct.pack("HHHH", 50, columns, 0, 0))
+    kept = {n: v for n, v in os.environ.items() if n not in ("COLUMNS", "LINES", "FORCE_COLOR")}
+    listing = subprocess.Popen(
+        [sys.executable, "-m", "fulfillment_cli", "list", str(made.root)],
+        cwd=made.root,
+        env=kept | {"PYTHONPATH": str(ROOT), "NO_COLOR": "1", "TERM": "xterm"},
+        stdout=theirs,
+        stderr=subprocess.DEVNULL,
+    )
+    os.close(theirs)
+    shown = b""
+    with suppress(OSError):  # Linux's way to say that the other end is closed
+        while part := os.read(ours, 65536):
+            shown += part
+    os.close(ours)
+
+    lines = shown.decode().splitlines()
+    assert listing.wait(30) == 0
+    assert max(map(len, lines)) <= columns
+    assert ("WAITS FOR" in lines[0]) is (columns == 200)
+    assert any("a decision" in line for line in lines)
