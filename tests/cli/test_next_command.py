@@ -32,9 +32,15 @@ def checkpoint(**facts: Any) -> Checkpoint:
     return Checkpoint(**values | facts)
 
 
-@pytest.mark.parametrize("stage", sorted(FINAL))
+@pytest.mark.parametrize("stage", sorted(FINAL - {Stage.NEEDS_REVIEW}))
 def test_nothing_follows_the_end(stage: Stage) -> None:
     assert next_command(checkpoint(stage=stage), PLACE) is None
+
+
+def test_a_person_is_shown_what_can_be_done_until_the_task_is_closed() -> None:
+    waiting = checkpoint(stage=Stage.NEEDS_REVIEW)
+    assert next_command(waiting, PLACE) == f"fulfil review --directory {PLACE.directory}"
+    assert next_command(waiting.model_copy(update={"closed": True}), PLACE) is None
 
 
 @pytest.mark.parametrize(
