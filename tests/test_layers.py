@@ -1,9 +1,9 @@
 """The arrows of the design, read from the imports.
 
 ``cli -> viewing, flows, recovery, experiments -> runtime -> adapters -> domain``: a module
-imports only rightwards, inside functions and for type checks too. The experiments and their children stand
-outside of some rules: they wrap the store and the transport from outside, and look into both
-databases as an outside tool does.
+imports only rightwards, inside functions and for type checks too. The experiments and their
+children stand outside of some rules: they wrap the store and the transport from outside, and look
+into both databases as an outside tool does.
 """
 
 from __future__ import annotations
