@@ -8,6 +8,7 @@ importable without the test that asks for it.
 from __future__ import annotations
 
 import asyncio
+import codecs
 import importlib
 import inspect
 import json
@@ -673,6 +674,8 @@ def wrap(target: str, when: str, action: Callable[[], object]) -> None:
 
 def as_nobody(pipe: Pipe, action: Callable[..., Any], *arguments: Any) -> Any:
     """Do something as an ordinary user; root may write anywhere."""
+    # Loaded when first used, and nobody may not read root's own interpreter.
+    codecs.lookup("utf-8-sig")
     if os.getuid() == 0:
         os.setgroups([])
         os.setgid(65534)
