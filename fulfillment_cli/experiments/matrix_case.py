@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import json
 import multiprocessing
-import os
 import random
 import secrets
 import shlex
@@ -278,8 +277,3 @@ class SharedService:
                     self.origin = json.loads(ready.read_text())["origin"]
                     return
                 await asyncio.sleep(0.005)
-
-
-def processors() -> int:
-    """How many cases run side by side by default."""
-    return os.cpu_count() or 1
