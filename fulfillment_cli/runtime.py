@@ -172,7 +172,9 @@ class Runtime:
 
     async def _open_ledger(self) -> Ledger:
         origin, token = await self._service()
-        client = _ledger_client()(origin, token, self.tracer)
+        from fulfillment_cli.adapters.ledger import Ledger
+
+        client = Ledger(origin, token, self.tracer)
         ledger = await self._stack.enter_async_context(client)
         await ledger.identify()
         return ledger
@@ -202,17 +204,17 @@ class Runtime:
                 self.directory.fixture_path,
                 existing=existing,
                 verbose=self.details,
-                meanwhile=_ledger_client,
+                meanwhile=_load_client,
             )
         )
         return service.origin, service.token
 
 
-def _ledger_client() -> type[Ledger]:
+def _load_client() -> None:
     """Load the HTTP client; done while a spawned service starts, it costs next to nothing."""
-    from fulfillment_cli.adapters.ledger import Ledger
+    from fulfillment_cli.adapters.ledger import preload
 
-    return Ledger
+    preload()
 
 
 @asynccontextmanager

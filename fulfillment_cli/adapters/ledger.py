@@ -15,6 +15,7 @@ from typing import Any, Self
 
 import httpx
 
+from fulfillment_cli.adapters.certificates import trusted_by
 from fulfillment_cli.adapters.tracing import Tracer
 from fulfillment_cli.domain.errors import (
     CatalogError,
@@ -43,6 +44,17 @@ _STATE_OF_STATUS: dict[int, str] = {
 }
 
 
+def preload() -> None:
+    """Load what httpx puts off to its first client and first request; needs an event loop.
+
+    Both packages are requirements of httpx.
+    """
+    import anyio
+    import httpcore  # noqa: F401
+
+    anyio.current_time()
+
+
 class Ledger:
     """One ledger service, identified.
 
@@ -63,6 +75,7 @@ class Ledger:
             timeout=TRANSPORT_CAP_SECONDS,
             follow_redirects=False,
             trust_env=False,
+            verify=trusted_by([origin]),
         )
 
     async def __aenter__(self) -> Self:

@@ -7,12 +7,11 @@ word: allowed origins only, known headers only, bodies bounded.
 
 from __future__ import annotations
 
-import os
-import ssl
 from collections.abc import AsyncIterator
 
 import httpx
 
+from fulfillment_cli.adapters.certificates import trusted_by
 from fulfillment_cli.domain.errors import ModelError, UsageError
 from fulfillment_cli.settings import origin_of
 from fulfillment_cli.version import __version__
@@ -29,22 +28,13 @@ def http_client(origins: frozenset[str], key: str | None, timeout: float) -> htt
         key: The bearer token, or none.
         timeout: Seconds for each operation; the deadline over all of them is the caller's.
     """
-    transport = GuardedTransport(
-        httpx.AsyncHTTPTransport(verify=_trusted(), trust_env=False, retries=0), origins, key
-    )
+    inner = httpx.AsyncHTTPTransport(verify=trusted_by(origins), trust_env=False, retries=0)
     return httpx.AsyncClient(
-        transport=transport, trust_env=False, follow_redirects=False, timeout=timeout
+        transport=GuardedTransport(inner, origins, key),
+        trust_env=False,
+        follow_redirects=False,
+        timeout=timeout,
     )
-
-
-def _trusted() -> ssl.SSLContext:
-    """The trusted certificates; ``SSL_CERT_FILE`` and ``SSL_CERT_DIR`` count, proxies do not."""
-    if os.environ.get("SSL_CERT_FILE") or os.environ.get("SSL_CERT_DIR"):
-        return ssl.create_default_context(
-            cafile=os.environ.get("SSL_CERT_FILE") or None,
-            capath=os.environ.get("SSL_CERT_DIR") or None,
-        )
-    return httpx.create_ssl_context(trust_env=False)
 
 
 class GuardedTransport(httpx.AsyncBaseTransport):

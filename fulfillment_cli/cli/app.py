@@ -86,9 +86,11 @@ class LazyGroup(TyperGroup):
 
 def _load(name: str) -> Any:
     module, _, function = COMMANDS[name].function.partition(":")
+    from fulfillment_cli.cli.options import expanded
+
     single = typer.Typer(add_completion=False)
     callback = getattr(import_module(f"fulfillment_cli.cli.{module}"), function)
-    single.command(name)(callback)
+    single.command(name)(expanded(callback))
     return get_command(single)
 
 

@@ -7,7 +7,6 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from fulfillment_cli.cli.options import expanded
 from fulfillment_cli.cli.progress import Progress
 from fulfillment_cli.cli.recovery_options import RecoveryOptions
 from fulfillment_cli.report import BAD, GOOD, Line, Report
@@ -16,7 +15,6 @@ if TYPE_CHECKING:
     from fulfillment_cli.viewing.doctor import Finding
 
 
-@expanded
 def doctor(
     options: RecoveryOptions,
     root: Annotated[

@@ -11,7 +11,7 @@ from typing import Annotated, Any
 import typer
 
 from fulfillment_cli.cli.live import LiveTable
-from fulfillment_cli.cli.options import OutputOptions, expanded
+from fulfillment_cli.cli.options import OutputOptions
 from fulfillment_cli.cli.progress import Progress
 from fulfillment_cli.domain.codes import EXIT_FAILED, EXIT_OK
 from fulfillment_cli.domain.errors import UsageError
@@ -45,7 +45,6 @@ class Run:
     report: Path | None
 
 
-@expanded
 def experiments(
     options: OutputOptions,
     only: Annotated[

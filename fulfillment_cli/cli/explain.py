@@ -7,7 +7,7 @@ from typing import Annotated, Any
 
 import typer
 
-from fulfillment_cli.cli.options import OutputOptions, expanded
+from fulfillment_cli.cli.options import OutputOptions
 from fulfillment_cli.domain.codes import CODES
 from fulfillment_cli.domain.errors import UsageError
 from fulfillment_cli.domain.exits import EXIT_OF_STAGE
@@ -16,7 +16,6 @@ from fulfillment_cli.domain.stages import TRANSITIONS, Stage
 from fulfillment_cli.report import Line, Report
 
 
-@expanded
 def explain(
     options: OutputOptions,
     name: Annotated[

@@ -8,7 +8,7 @@ from typing import Annotated, Any, Literal
 
 import typer
 
-from fulfillment_cli.cli.options import FlowOptions, expanded
+from fulfillment_cli.cli.options import FlowOptions
 from fulfillment_cli.domain.stages import Flow
 from fulfillment_cli.report import Report
 
@@ -26,7 +26,6 @@ def _own(name: str, text: str, **more: Any) -> Any:
     return typer.Option(f"--{name}", envvar=variable, help=text, show_default=False, **more)
 
 
-@expanded
 def retry(
     options: FlowOptions,
     max_attempts: Annotated[
@@ -48,7 +47,6 @@ def retry(
     return run_flow(options, Flow.RETRY, run_retry, policy=policy)
 
 
-@expanded
 def fallback(
     options: FlowOptions,
     allow_source: Annotated[
@@ -68,7 +66,6 @@ def fallback(
     return run_flow(options, Flow.FALLBACK, run_fallback, policy=policy)
 
 
-@expanded
 def timeout(
     options: FlowOptions,
     timeout_ms: Annotated[
@@ -84,7 +81,6 @@ def timeout(
     return run_flow(options, Flow.TIMEOUT, run_timeout, policy=policy)
 
 
-@expanded
 def checkpoint(
     options: FlowOptions,
     stop_after: Annotated[
@@ -99,7 +95,6 @@ def checkpoint(
     return run_flow(options, Flow.CHECKPOINT, run_checkpoint, stop_after=stop_after)
 
 
-@expanded
 def pause(
     options: FlowOptions,
     decision: Annotated[
@@ -138,7 +133,6 @@ def pause(
     return run_flow(replace(options, request=None), Flow.PAUSE, resume_paused, **decided)
 
 
-@expanded
 def session(
     options: FlowOptions,
     question: Annotated[
@@ -154,7 +148,6 @@ def session(
     return run_flow(options, Flow.SESSION, run_session, question=check_question(question))
 
 
-@expanded
 def compensation(options: FlowOptions) -> Report:
     """Release the reservation again where the shipment is rejected."""
     from fulfillment_cli.cli.flow_command import run_flow
@@ -163,7 +156,6 @@ def compensation(options: FlowOptions) -> Report:
     return run_flow(options, Flow.COMPENSATION, run_compensation)
 
 
-@expanded
 def side_effect(options: FlowOptions) -> Report:
     """Ask the ledger what happened where the answer to a write was lost."""
     from fulfillment_cli.cli.flow_command import run_flow

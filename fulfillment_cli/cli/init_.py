@@ -5,14 +5,13 @@ from __future__ import annotations
 from importlib.resources import files
 from pathlib import Path
 
-from fulfillment_cli.cli.options import OutputOptions, expanded
+from fulfillment_cli.cli.options import OutputOptions
 from fulfillment_cli.domain.errors import UsageError
 from fulfillment_cli.report import GOOD, Line, Report
 
 _PACKAGED = {"ditto.yaml": "ditto.yaml", ".env.example": "env.example"}
 
 
-@expanded
 def init(options: OutputOptions) -> Report:
     """Write ditto.yaml and .env.example here; what is there already is left as it is."""
     written: list[str] = []

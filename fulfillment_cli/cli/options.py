@@ -1,7 +1,7 @@
 """The options that commands share, declared once.
 
-A command takes a dataclass of options as one parameter and is decorated with :func:`expanded`,
-which shows Typer a parameter for each field.
+A command takes a dataclass of options as one parameter; :func:`expanded`, applied where the command
+is loaded, shows Typer a parameter for each field.
 """
 
 from __future__ import annotations
@@ -100,13 +100,19 @@ class FlowOptions(OutputOptions):
 
 
 def expanded(function: Callable[..., Any]) -> Callable[..., Any]:
-    """Show Typer the fields of a command's :class:`OutputOptions` parameter as options."""
+    """Show Typer the fields of a command's :class:`OutputOptions` parameter as options.
+
+    A command without such a parameter is returned as it is.
+    """
     signature = inspect.signature(function, eval_str=True)
-    group_name, group = next(
+    groups = [
         (parameter.name, parameter.annotation)
         for parameter in signature.parameters.values()
         if inspect.isclass(parameter.annotation) and issubclass(parameter.annotation, OutputOptions)
-    )
+    ]
+    if not groups:
+        return function
+    group_name, group = groups[0]
     hints = get_type_hints(group, include_extras=True)
     shared = [
         field for field in dataclasses.fields(group) if field.name not in ("invocation", "typed")

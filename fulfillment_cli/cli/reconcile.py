@@ -9,7 +9,6 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from fulfillment_cli.cli.next_command import Place, command_line, next_command
-from fulfillment_cli.cli.options import expanded
 from fulfillment_cli.cli.recovery_options import RecoveryOptions
 from fulfillment_cli.domain.codes import EXIT_FAILED, EXIT_OK
 from fulfillment_cli.domain.stages import Stage
@@ -23,7 +22,6 @@ if TYPE_CHECKING:
     from fulfillment_cli.settings import Settings
 
 
-@expanded
 def reconcile(
     options: RecoveryOptions,
     directories: Annotated[

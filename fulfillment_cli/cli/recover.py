@@ -8,7 +8,6 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import typer
 
-from fulfillment_cli.cli.options import expanded
 from fulfillment_cli.cli.recovery_options import RecoveryOptions
 from fulfillment_cli.domain.errors import UsageError
 from fulfillment_cli.recovery.directories import DEFAULT_ROOT
@@ -35,7 +34,6 @@ class Watch:
     delay: float
 
 
-@expanded
 def recover(
     options: RecoveryOptions,
     root: Annotated[

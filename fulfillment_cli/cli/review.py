@@ -8,7 +8,6 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 import typer
 
 from fulfillment_cli.cli.next_command import DEFAULT_TASK, Place, command_line, next_command
-from fulfillment_cli.cli.options import expanded
 from fulfillment_cli.cli.recovery_options import RecoveryOptions
 from fulfillment_cli.domain.errors import UsageError
 from fulfillment_cli.recovery.directories import DEFAULT_ROOT
@@ -26,7 +25,6 @@ def _own(name: str, text: str, **more: Any) -> Any:
     return typer.Option(f"--{name}", help=text, show_default=False, **more)
 
 
-@expanded
 def review(
     options: RecoveryOptions,
     root: Annotated[

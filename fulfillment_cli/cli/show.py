@@ -12,7 +12,6 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from fulfillment_cli.cli.next_command import Place, next_command
-from fulfillment_cli.cli.options import expanded
 from fulfillment_cli.cli.recovery_options import RecoveryOptions
 from fulfillment_cli.cli.running import abandon_stdout
 from fulfillment_cli.domain.exits import EXIT_OF_STAGE
@@ -30,7 +29,6 @@ _STYLE_OF_TONE = {"plain": "", "good": GOOD, "warn": WAITING, "bad": BAD}
 _ANSI = {"plain": "0", "good": "32", "warn": "33", "bad": "1;31"}
 
 
-@expanded
 def show(
     options: RecoveryOptions,
     directory: Annotated[Path, typer.Argument(metavar="DIR", help="The task directory.")],
