@@ -86,12 +86,20 @@ class Candidates:
     addresses: tuple[str, ...]
 
 
-def candidates(text: str) -> Candidates:
-    """What may be answered as ``sku`` and as ``quantity``."""
-    skus = sku_choices(
-        text, [span for span in _sku_spans(text) if span[1] - span[0] <= 80], everywhere=True
-    )
-    numbers = quantity_choices(text, list(_number_spans(text)))
+def candidates(text: str, *, address: str | None = None) -> Candidates:
+    """What may be answered as ``sku`` and as ``quantity``.
+
+    Args:
+        address: Where it is known, the others stand apart from it.
+    """
+    runs = list(islice(_runs(text, address), 20)) if address is not None else []
+
+    def apart(span: Span) -> bool:
+        return not any(_overlap(span, run) for run in runs)
+
+    codes = [span for span in _sku_spans(text) if span[1] - span[0] <= 80 and apart(span)]
+    skus = sku_choices(text, codes, everywhere=address is None)
+    numbers = quantity_choices(text, [span for span in _number_spans(text) if apart(span)])
     return Candidates(
         tuple(skus),
         tuple(number for number in numbers if 1 <= number <= 100),
@@ -104,7 +112,8 @@ class Grounded:
     """Where an order's facts stand.
 
     Attributes:
-        address: The run of the text, with the text's own whitespace.
+        address: The run of the text, with the text's own whitespace; also where all that is wrong
+            is that another fact stands only in it.
         missing: Why it is not grounded, one line for a person or a model; none where it is.
     """
 
@@ -141,7 +150,9 @@ def ground(text: str, *, sku: str, quantity: int, address: str) -> Grounded:
         )
     apart = [run for run in whole if _apart(run, skus, quantities)]
     if not apart:
-        return Grounded(missing="sku, quantity and address overlap in the text")
+        return Grounded(
+            text[slice(*whole[0])], missing="sku, quantity and address overlap in the text"
+        )
     for run in apart:
         missing = _doubt(text, run, sku, quantity)
         if missing is None:

@@ -96,7 +96,7 @@ class Model:
                 record.refused(refusal.code)
                 if record.attempt >= self._max_attempts:
                     raise
-                question = question.again(completion.content, refusal.message)
+                question = question.again(completion.content, refusal.message, refusal.address)
                 record.attempt += 1
 
 
@@ -114,9 +114,11 @@ def read_order(content: str, text: str) -> Order:
         raise AnswerRefused(_first(error, "order"), code="ORDER_INVALID") from None
     grounded = ground(text, sku=order.sku, quantity=order.quantity, address=order.address)
     if grounded.missing is not None:
-        raise AnswerRefused(
+        refused = AnswerRefused(
             f"The order is not in the text: {grounded.missing}.", code="ORDER_NOT_GROUNDED"
         )
+        refused.address = grounded.address or None
+        raise refused
     try:
         return Order(sku=order.sku, quantity=order.quantity, address=grounded.address)
     except ValidationError as error:  # the text's own run is longer than an address may be

@@ -9,7 +9,7 @@ base models follow the examples, instructed ones the system message as well.
 from __future__ import annotations
 
 import json
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, Literal
 
 from fulfillment_cli.adapters.grounding import candidates
@@ -93,18 +93,25 @@ class Question:
     Attributes:
         kind: ``extraction`` or ``session``.
         schema: JSON schema of the answer, for providers that know ``json_schema``.
+        text: The request text, for an extraction.
     """
 
     kind: Literal["extraction", "session"]
     messages: tuple[Message, ...]
     schema: Schema
+    text: str = ""
 
-    def again(self, answer: str, refusal: str) -> Question:
-        """The same question after an answer that was refused, naming what was wrong."""
+    def again(self, answer: str, refusal: str, address: str | None = None) -> Question:
+        """The same question after an answer that was refused, naming what was wrong.
+
+        Args:
+            address: The answer's address, where only the other facts are to be found again.
+        """
         correction = f"That answer was refused: {refusal} Answer the request again, corrected."
         said = answer[:2000].encode(errors="replace").decode()  # a lone surrogate cannot be sent
         added = (_message("assistant", said), _message("user", correction))
-        return Question(self.kind, self.messages + added, self.schema)
+        schema = extraction_schema(self.text, address) if address else self.schema
+        return replace(self, messages=self.messages + added, schema=schema)
 
 
 def extraction(text: str) -> Question:
@@ -116,7 +123,7 @@ def extraction(text: str) -> Question:
     ]
     plain = text.removeprefix("\ufeff").replace("\r\n", "\n").strip()
     messages = (_message("system", _EXTRACTION), *examples, _message("user", plain))
-    return Question("extraction", messages, extraction_schema(text))
+    return Question("extraction", messages, extraction_schema(text), text)
 
 
 def session(state: SessionState, question: str) -> Question:
@@ -126,9 +133,13 @@ def session(state: SessionState, question: str) -> Question:
     return Question("session", messages, session_schema())
 
 
-def extraction_schema(text: str) -> Schema:
-    """The order's schema; its facts can only be such as stand in this text, where it has any."""
-    found = candidates(text)
+def extraction_schema(text: str, known: str | None = None) -> Schema:
+    """The order's schema; its facts can only be such as stand in this text, where it has any.
+
+    Args:
+        known: The address, where an earlier answer found it.
+    """
+    found = candidates(text, address=known)
     sku: Schema = {"type": "string"}
     if 0 < len(found.skus) <= _MOST_CHOICES:
         sku["enum"] = list(found.skus)
@@ -136,7 +147,9 @@ def extraction_schema(text: str) -> Schema:
     if found.quantities:
         quantity["enum"] = list(found.quantities)
     address: Schema = {"type": "string"}
-    if found.addresses:
+    if known is not None:
+        address["enum"] = [known]
+    elif found.addresses:
         address["enum"] = list(found.addresses)
     return _object({"sku": sku, "quantity": quantity, "address": address})
 

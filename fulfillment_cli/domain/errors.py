@@ -118,9 +118,14 @@ class ModelUnavailable(ModelError):
 
 
 class AnswerRefused(ModelError):
-    """The model answered, and the answer is not accepted; the code says why."""
+    """The model answered, and the answer is not accepted; the code says why.
+
+    Attributes:
+        address: The answer's address, where nothing is wrong with it but what else was said.
+    """
 
     default_code = "MODEL_NOT_JSON"
+    address: str | None = None
 
 
 class LedgerError(FulfilError):

@@ -97,6 +97,23 @@ def test_one_token_is_not_both_sku_and_quantity() -> None:
     assert why_not("SKU: 12; delivery address: Dock-North.", sku="12", quantity=12)
 
 
+def test_a_sku_that_stands_only_in_the_address_leaves_the_address_known() -> None:
+    text = (REQUESTS / "02-mail.txt").read_text("utf-8")
+    address = "12 Harbour Road, Leeds LS10 1AB"
+    found = ground(text, sku="1AB", quantity=4, address=address)
+    assert (found.address, found.missing is None) == (address, False)
+    assert "1AB" in candidates(text).skus
+    assert candidates(text, address=address).skus == ("LAMP-2040",)
+    assert candidates(text, address=address).quantities == (4,)
+
+
+def test_an_address_that_is_refused_is_not_taken_for_known() -> None:
+    text = "Please send 4 units of LAMP-2040 to 12 Harbour Road, Leeds by Friday."
+    assert not ground(text, sku="LAMP-2040", quantity=4, address="12 Harbour Road").address
+    swallowed = "LAMP-2040 to 12 Harbour Road, Leeds"
+    assert not ground(text, sku="LAMP-2040", quantity=4, address=swallowed).address
+
+
 # -- whole addresses -----------------------------------------------------------------------------
 
 LONG = "Unit 4, 12 Main Street, Leeds LS10 1AB"

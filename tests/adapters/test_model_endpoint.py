@@ -348,6 +348,25 @@ async def test_the_second_request_names_what_was_wrong(
     assert asker.model.questions == 1
 
 
+async def test_the_second_request_offers_only_what_stands_apart_from_a_known_address(
+    scripted: ScriptedModel, config: Config
+) -> None:
+    text = "Please send 4 units of LAMP-2040 to 12 Harbour Road, Leeds LS10 1AB by Friday."
+    order = {"sku": "LAMP-2040", "quantity": 4, "address": "12 Harbour Road, Leeds LS10 1AB"}
+    scripted.script(
+        Reply(completion(json.dumps(order | {"sku": "LS10"}))), Reply(completion(json.dumps(order)))
+    )
+    async with asking(config(max_attempts=2)) as asker:
+        assert (await asker.model.extract(text, asker.observe)).to_json() == order
+    first, second = (
+        request["response_format"]["json_schema"]["schema"]["properties"]
+        for request in scripted.requests
+    )
+    assert first["sku"]["enum"] == ["LAMP-2040", "LS10", "1AB"]
+    assert second["sku"]["enum"] == ["LAMP-2040"]
+    assert second["address"]["enum"] == [order["address"]]
+
+
 @pytest.mark.parametrize("attempts", [1, 2, 3, 5])
 async def test_no_more_answers_are_taken_than_configured(
     attempts: int, scripted: ScriptedModel, config: Config
