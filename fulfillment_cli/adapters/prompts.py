@@ -68,17 +68,11 @@ _EXAMPLES: tuple[tuple[str, JsonObject], ...] = (
 
 @dataclass(frozen=True, slots=True)
 class SessionState:
-    """What a session question is answered from.
-
-    Attributes:
-        history: Earlier questions with their saved answers as JSON text, oldest first.
-    """
+    """What a session question is answered from."""
 
     sku: str
     quantity: int
     stage: str
-    address: str
-    history: tuple[tuple[str, str], ...] = ()
 
     @property
     def facts(self) -> JsonObject:

@@ -124,7 +124,6 @@ def questions(count: int, chance: random.Random) -> list[Asked]:
                 sku=_sku(chance),
                 quantity=chance.randint(1, 100),
                 stage=str(chance.choice(stages)),
-                address=_address(chance),
             ),
             chance.choice(_QUESTIONS),
         )

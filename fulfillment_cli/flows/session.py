@@ -2,10 +2,7 @@
 
 from __future__ import annotations
 
-import json
-
 from fulfillment_cli.adapters.prompts import SessionState
-from fulfillment_cli.domain.checkpoint import Checkpoint
 from fulfillment_cli.domain.errors import AnswerRefused, UsageError
 from fulfillment_cli.domain.order import ContextEntry, Order, SessionAnswer
 from fulfillment_cli.domain.stages import Flow, Goal, Stage
@@ -64,8 +61,6 @@ async def _ask(run: TaskRun, question: str) -> SessionAnswer:
         sku=order.sku,
         quantity=order.quantity,
         stage=run.checkpoint.stage,
-        address=order.address,
-        history=_history(run.checkpoint),
     )
     model = await run.runtime.model()
     run.runtime.progress(f"asking {model.provider}:{model.model} the question")
@@ -83,12 +78,3 @@ async def _ask(run: TaskRun, question: str) -> SessionAnswer:
         ),
     )
     return answer
-
-
-def _history(checkpoint: Checkpoint) -> tuple[tuple[str, str], ...]:
-    """Earlier questions with their answers as JSON text, oldest first."""
-    turns = [entry for entry in checkpoint.context if entry.kind in ("question", "answer")]
-    return tuple(
-        (str(asked.content), json.dumps(answered.content))
-        for asked, answered in zip(turns[::2], turns[1::2], strict=True)
-    )

@@ -62,7 +62,7 @@ async def test_the_packaged_model_reads_an_order_and_answers_a_question() -> Non
         assert model.weights_sha256 == local_model.WEIGHTS_SHA256
         assert model.origin.startswith("http://127.0.0.1:")
         assert await model.extract(TEXT, observe) == ORDER
-        state = SessionState(sku="SKU-1", quantity=2, stage="prepared", address="Dock-North")
+        state = SessionState(sku="SKU-1", quantity=2, stage="prepared")
         answer = await model.answer(state, "Where is my order?", observe)
         assert answer.to_json() == state.facts
         assert model.questions == 2

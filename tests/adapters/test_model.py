@@ -21,7 +21,7 @@ from tests.scripted_model import Reply, Request, ScriptedModel, completion
 TEXT = "Fulfillment request. SKU: SKU-731; quantity: 2; delivery address: Dock-North."
 ORDER = Order(sku="SKU-731", quantity=2, address="Dock-North")
 WRONG = completion(json.dumps({"sku": "731", "quantity": 2, "address": "Dock-North"}))
-STATE = SessionState(sku="SKU-731", quantity=2, stage="reserved", address="Dock-North")
+STATE = SessionState(sku="SKU-731", quantity=2, stage="reserved")
 
 Events = list[tuple[str, dict[str, Any]]]
 

@@ -28,7 +28,7 @@ SHORT = 0.2
 """A deadline in seconds for servers that never answer; settings take no less than 1."""
 
 GOOD = json.dumps(ORDER.to_json())
-STATE = SessionState(sku="SKU-1", quantity=2, stage="prepared", address="Dock-North")
+STATE = SessionState(sku="SKU-1", quantity=2, stage="prepared")
 
 Config = Callable[..., dict[str, Any]]
 
