@@ -14,7 +14,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Self
 
-from fulfillment_cli.adapters.checkpoints import FILE_NAME, RecoveryStore
+from fulfillment_cli.adapters.checkpoint_reader import FILE_NAME
+from fulfillment_cli.adapters.checkpoints import RecoveryStore
 from fulfillment_cli.adapters.clock import Clock
 from fulfillment_cli.adapters.holder import Holder
 from fulfillment_cli.adapters.task_directory import TaskDirectory

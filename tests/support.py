@@ -476,8 +476,7 @@ class Child:
 
     def close(self) -> None:
         """The end, whatever it was doing."""
-        if self.process.is_alive():
-            os.kill(self.pid, signal.SIGKILL)
+        self.process.kill()  # does nothing where it has ended
         self.process.join(DEADLINE)
         self.process.close()
         self._ours.close()

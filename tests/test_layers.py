@@ -39,8 +39,9 @@ EXCEPT = {
 ONLY_IN: dict[str, tuple[str, ...]] = {
     "typer": ("cli",),
     "rich": ("cli", "report"),
-    "sqlite3": ("adapters.checkpoints", "adapters.database", "adapters.leases",
-                "adapters.task_lists", "adapters.task_queue", "adapters.machine", "experiments"),
+    "sqlite3": ("adapters.checkpoint_reader", "adapters.checkpoints", "adapters.database",
+                "adapters.leases", "adapters.task_lists", "adapters.task_queue", "adapters.machine",
+                "experiments"),
     "openai": ("adapters.model_client",),
     "httpx": ("adapters.certificates", "adapters.ledger", "adapters.model_transport",
               "experiments"),

@@ -10,7 +10,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
 
-from fulfillment_cli.adapters.checkpoints import FILE_NAME, RecoveryStore
+from fulfillment_cli.adapters.checkpoint_reader import FILE_NAME, CheckpointReader
 from fulfillment_cli.adapters.clock import Clock
 from fulfillment_cli.adapters.database import translated
 from fulfillment_cli.domain.errors import StoreError, TaskNotFound
@@ -20,7 +20,7 @@ _WAL_HEADER_BYTES = 32  # sqlite.org/fileformat, section 4.1: its salts change w
 
 
 @contextmanager
-def open_to_look(directory: Path, clock: Clock | None = None) -> Iterator[RecoveryStore]:
+def open_to_look(directory: Path, clock: Clock | None = None) -> Iterator[CheckpointReader]:
     """The directory's store, to read from; another process may be at work in it.
 
     Where the directory cannot be written, a copy is read: SQLite opens a database in WAL mode
@@ -32,14 +32,14 @@ def open_to_look(directory: Path, clock: Clock | None = None) -> Iterator[Recove
         StoreError: It cannot be read.
     """
     if os.access(directory, os.W_OK) or not (directory / FILE_NAME).exists():
-        with RecoveryStore(directory, clock) as store:
+        with CheckpointReader(directory, clock) as store:
             yield store
         return
     with tempfile.TemporaryDirectory(prefix="fulfil-look-") as name:
         copy = Path(name) / FILE_NAME
         with translated(directory / FILE_NAME):
             _copy(directory / FILE_NAME, copy)
-        with RecoveryStore(directory, clock, database=copy) as store:
+        with CheckpointReader(directory, clock, database=copy) as store:
             yield store
 
 

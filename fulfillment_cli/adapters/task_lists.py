@@ -1,8 +1,8 @@
 """Rows for whoever lists tasks: read off the indexed columns and a few facts, nothing else.
 
 A statement inside the reading of its caller
-(:class:`~fulfillment_cli.adapters.checkpoints.RecoveryStore`). The documents are not parsed here:
-of ten thousand tasks a list shows ten thousand lines, and needs ten facts of each.
+(:class:`~fulfillment_cli.adapters.checkpoint_reader.CheckpointReader`). The documents are not
+parsed here: of ten thousand tasks a list shows ten thousand lines, and needs ten facts of each.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """What is left to do in ``tasks.sqlite``: the queries of a sweep and of its summary.
 
 Each is a statement inside the reading of its caller
-(:class:`~fulfillment_cli.adapters.checkpoints.RecoveryStore`), like those of a lease.
+(:class:`~fulfillment_cli.adapters.checkpoint_reader.CheckpointReader`), like those of a lease.
 """
 
 from __future__ import annotations

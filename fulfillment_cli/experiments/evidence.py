@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from fulfillment_cli.adapters.checkpoints import RecoveryStore
+from fulfillment_cli.adapters.checkpoint_reader import CheckpointReader
 from fulfillment_cli.domain.checkpoint import Checkpoint, Event
 
 Row = dict[str, Any]
@@ -60,7 +60,7 @@ def collect(directory: Path, task_id: str, service_database: Path | None = None)
         task_id: The task.
         service_database: The ledger's file; the directory's own by default.
     """
-    with RecoveryStore(directory) as store:
+    with CheckpointReader(directory) as store:
         checkpoint = store.load(task_id)
         events = store.events(task_id=task_id, limit=100_000)
     path = directory / "results" / f"{task_id}.json"

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 from pathlib import Path
 
-from fulfillment_cli.adapters.checkpoints import FILE_NAME
+from fulfillment_cli.adapters.checkpoint_reader import FILE_NAME
 from fulfillment_cli.adapters.task_directory import Fixture, TaskDirectory
 from fulfillment_cli.domain.errors import TaskNotFound, UsageError
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from pathlib import Path
 
-from fulfillment_cli.adapters.checkpoints import FILE_NAME, RecoveryStore
+from fulfillment_cli.adapters.checkpoint_reader import FILE_NAME, CheckpointReader
 
 PAGE = 1000
 
@@ -26,7 +26,7 @@ class Outbox:
         self._first = after
         self._task = task
         self._last: dict[Path, int] = {}
-        self._stores: dict[Path, RecoveryStore] = {}
+        self._stores: dict[Path, CheckpointReader] = {}
 
     def read(self, directory: Path) -> Iterator[dict[str, object]]:
         """What was appended since the last call.
@@ -37,7 +37,7 @@ class Outbox:
         if directory not in self._stores:
             if not (directory / FILE_NAME).exists():
                 return
-            self._stores[directory] = RecoveryStore(directory)
+            self._stores[directory] = CheckpointReader(directory)
         store = self._stores[directory]
         while True:
             last = self._last.get(directory, self._first)

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from itertools import islice
 from pathlib import Path
 
-from fulfillment_cli.adapters.checkpoints import FILE_NAME
+from fulfillment_cli.adapters.checkpoint_reader import FILE_NAME
 from fulfillment_cli.adapters.clock import Clock, from_timestamp, to_timestamp
 from fulfillment_cli.adapters.looking import open_to_look
 from fulfillment_cli.adapters.task_lists import FIRST, Summary
