@@ -20,7 +20,7 @@ from fulfillment_cli.experiments.evidence import blind_posts, collect, effects
 from fulfillment_cli.experiments.interrupted import STAGES, interrupt
 from fulfillment_cli.experiments.lab import TASK, Lab, random_order
 from fulfillment_cli.experiments.planted import plant
-from fulfillment_cli.experiments.scenarios import FULFIL, OPERATOR, Scenario, here
+from fulfillment_cli.experiments.scenario import FULFIL, OPERATOR, Scenario, here
 from fulfillment_cli.flows.pause import run_pause
 from fulfillment_cli.flows.side_effect import run_side_effect
 

@@ -19,7 +19,8 @@ from fulfillment_cli.experiments.evidence import Evidence
 from fulfillment_cli.experiments.lab import Lab
 from fulfillment_cli.experiments.provider import SharedModel
 from fulfillment_cli.experiments.recovery_scenarios import RECOVERY_SCENARIOS
-from fulfillment_cli.experiments.scenarios import SCENARIOS, Scenario
+from fulfillment_cli.experiments.scenario import Scenario
+from fulfillment_cli.experiments.scenarios import SCENARIOS
 from fulfillment_cli.version import __version__
 
 EXPERIMENTS: tuple[Scenario, ...] = SCENARIOS + RECOVERY_SCENARIOS

@@ -9,7 +9,7 @@ import pytest
 from fulfillment_cli.experiments.provider import shared_model
 from fulfillment_cli.experiments.recovery_scenarios import RECOVERY_SCENARIOS
 from fulfillment_cli.experiments.runner import run_one
-from fulfillment_cli.experiments.scenarios import Scenario
+from fulfillment_cli.experiments.scenario import Scenario
 from fulfillment_cli.runtime import silent
 from fulfillment_cli.settings import load_settings
 from tests.scripted_model import ScriptedModel
