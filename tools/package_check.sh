@@ -5,7 +5,7 @@
 set -euo pipefail
 
 repository=$(cd "$(dirname "$0")/.." && pwd)
-python=${PYTHON:-python3}
+python=$("${PYTHON:-python3}" -c "import sys; print(sys.executable)") # found from anywhere
 place=$(mktemp -d)
 trap 'rm -rf "$place"' EXIT
 unset PYTHONPATH
@@ -19,7 +19,7 @@ echo "== install into an empty environment"
 cd "$place"
 "$python" -m venv env
 env/bin/python -m pip install --quiet "$wheel[local]" mypy
-"$repository/tools/without_source.sh" env/bin/python "$repository"
+"$repository/tools/without_source.sh" "$place/env/bin/python" "$repository"
 
 echo "== a strict consumer of the public API"
 cp "$repository/tests/consumer/consumer.py" consumer.py
