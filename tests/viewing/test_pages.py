@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from fulfillment_cli.viewing.lanes import draw
+from fulfillment_cli.viewing.lanes import Axis, draw
 from fulfillment_cli.viewing.page import Exhibit, render, write_gallery
 from fulfillment_cli.viewing.story import whole_story
 from tests.viewing.chromium import Chromium
@@ -214,6 +214,14 @@ def test_lanes_are_in_the_order_of_time(made: Made) -> None:
             for bar in lane.bars:
                 assert bar.width >= 0
                 assert bar.left + bar.width <= 100
+
+
+def test_labels_of_the_time_do_not_run_backwards() -> None:
+    close = [label for _, label in Axis([0, 2.36, 2.376, 2.44]).ticks()]
+    hours = [label for _, label in Axis([0, 7200, 7200.1, 7201.2, 7300]).ticks()]
+
+    assert close == ["0", "2.360s", "2.376s", "2.440s"]
+    assert hours == ["0", "2h0m", "2h1m"]
 
 
 def test_the_lanes_show_attempts_crashes_and_deadlines(made: Made) -> None:
