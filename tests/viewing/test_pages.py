@@ -28,14 +28,18 @@ def browser() -> Iterator[Chromium]:
 @pytest.fixture(scope="module")
 def gallery(made: Made, tmp_path_factory: pytest.TempPathFactory) -> Path:
     out = tmp_path_factory.mktemp("gallery") / "pages"
-    exhibits = [Exhibit(name, made[name], about=f"The story of {name}.") for name in NAMES]
-    write_gallery(exhibits, out)
+    exhibits = [
+        Exhibit(name, made[name], about=f"The story of {name}.", group=name[0], problems=())
+        for name in NAMES
+    ]
+    absent = Exhibit("absent", made.root / "nowhere", about=HOSTILE, problems=(HOSTILE,))
+    write_gallery([*exhibits, absent], out)
     return out
 
 
 @pytest.mark.parametrize("width", [360, 1280])
 @pytest.mark.parametrize("dark", [False, True])
-@pytest.mark.parametrize("name", ["index", *NAMES])
+@pytest.mark.parametrize("name", ["index", "absent", *NAMES])
 def test_a_page_fits_and_complains_of_nothing(
     browser: Chromium, gallery: Path, name: str, width: int, dark: bool
 ) -> None:
@@ -65,9 +69,10 @@ _OUTSIDE = """
 
 def test_what_is_told_can_be_told_apart(browser: Chromium, gallery: Path) -> None:
     """Contrast of every text with what is behind it: at least 4.5 to 1 (WCAG 2.2, AA)."""
-    for dark in (False, True):
-        browser.open(gallery / "killed.html", 1280, dark=dark)
-        assert browser.evaluate(_FAINT) == []
+    for name in ("killed", "absent", "index"):
+        for dark in (False, True):
+            browser.open(gallery / f"{name}.html", 1280, dark=dark)
+            assert browser.evaluate(_FAINT) == []
 
 
 _FAINT = """
@@ -100,7 +105,7 @@ _FAINT = """
 def test_hostile_text_is_text(browser: Chromium, gallery: Path, width: int) -> None:
     browser.open(gallery / "hostile.html", width)
 
-    assert browser.evaluate("document.title") == "task: reserved"
+    assert browser.evaluate("document.title") == "hostile: reserved"
     assert browser.evaluate("document.querySelectorAll('script, img, b, i').length") == 0
     shown = browser.evaluate("document.body.innerText")
     assert "<script>document.title='owned'</script>" in shown
@@ -117,16 +122,17 @@ def test_everything_is_reached_by_keyboard(browser: Chromium, gallery: Path) -> 
     browser.press("Tab", 9)
     assert browser.evaluate("document.activeElement.className") == "skip"
     reached = []
-    for _ in range(dots + 2):
+    for _ in range(dots + 3):
         browser.press("Tab", 9)
         reached.append(browser.evaluate("document.activeElement.getAttribute('href')"))
-        if len(reached) == 2:
+        if len(reached) == 3:
             outline = "getComputedStyle(document.activeElement).outlineStyle"
             assert browser.evaluate(outline) == "solid"
     browser.evaluate("document.querySelector('a.dot[href=\"#m3\"]').focus()")
     browser.press("Enter", 13)
 
-    assert {one for one in reached if one} == {f"#m{number}" for number in range(1, dots + 1)}
+    assert reached[0] == "index.html"
+    assert {one for one in reached[1:] if one} == {f"#m{number}" for number in range(1, dots + 1)}
     assert browser.evaluate("location.hash") == "#m3"
 
 
@@ -136,7 +142,7 @@ def test_a_screen_reader_meets_names_for_everything(browser: Chromium, gallery: 
     headings = [name for role, name in met if role == "heading"]
     links = [name for role, name in met if role == "link"]
 
-    assert headings == ["Task task completed", "Lanes", "What happened", "Facts"]
+    assert headings == ["killed completed", "Lanes", "What happened", "Facts"]
     assert [name for role, name in met if role == "region"] == ["Lanes"]
     groups = [name for role, name in met if role == "group"]
     assert groups[:3] == ["Runner", "Model", "Ledger"]
