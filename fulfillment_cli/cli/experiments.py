@@ -17,6 +17,7 @@ from fulfillment_cli.domain.codes import EXIT_FAILED, EXIT_OK
 from fulfillment_cli.domain.errors import UsageError
 from fulfillment_cli.domain.stages import Flow
 from fulfillment_cli.experiments import matrix
+from fulfillment_cli.experiments.gallery import check_gallery, write_pages
 from fulfillment_cli.experiments.provider import SharedModel, shared_model
 from fulfillment_cli.experiments.runner import (
     EXPERIMENTS,
@@ -43,6 +44,7 @@ class Run:
     seed: int
     jobs: int
     report: Path | None
+    html: Path | None
 
 
 def experiments(
@@ -90,6 +92,12 @@ def experiments(
     report: Annotated[
         Path | None, typer.Option("--report", metavar="FILE", help="Write the JSON report here.")
     ] = None,
+    html: Annotated[
+        Path | None,
+        typer.Option(
+            "--html", metavar="DIR", help="Write a page for each experiment, and an index."
+        ),
+    ] = None,
     jobs: Annotated[
         int | None,
         typer.Option(
@@ -113,7 +121,14 @@ def experiments(
         raise UsageError("--only names experiments; the crash matrix takes --flow.")
     if not crash_matrix and (flow or sample):
         raise UsageError("--flow and --sample go with --crash-matrix.")
+    if crash_matrix and html is not None:
+        raise UsageError(
+            "--html draws experiments; the crash matrix is a table.",
+            hint="Leave --crash-matrix out, or draw one task: `fulfil show DIR --html FILE`.",
+        )
     chosen = select(only or [])
+    if html is not None:
+        check_gallery(chosen, html)
     settings = load_settings(config, env_file)
     settings.select(provider)
     run = Run(
@@ -121,6 +136,7 @@ def experiments(
         secrets.randbelow(2**32) if seed is None else seed,
         jobs or ((os.cpu_count() or 1) if crash_matrix else 1),
         report,
+        html,
     )
     work: Any = (
         (lambda model: _matrix(options, run, model, flow or list(Flow), sample))
@@ -154,6 +170,9 @@ async def _experiments(
         )
     document = full_report(outcomes, model, seed=run.seed, directory=run.directory)
     _save(run, document)
+    if run.html is not None:
+        document["html"] = str(_gallery(outcomes, run.html))
+        options.invocation.say(f"gallery: {document['html']}")
     width = max(len(outcome.name) for outcome in outcomes)
     lines: list[Line] = []
     for outcome in outcomes:
@@ -171,6 +190,15 @@ async def _experiments(
     ]
     status = EXIT_FAILED if document["failed"] else EXIT_OK
     return Report(document, tuple(lines), status)
+
+
+def _gallery(outcomes: list[Outcome], directory: Path) -> Path:
+    """Write the pages; the path of their index."""
+    from fulfillment_cli.cli.app import COMMANDS
+
+    return write_pages(
+        outcomes, directory, {name: command.purpose for name, command in COMMANDS.items()}
+    )
 
 
 def _cells(outcome: Outcome) -> tuple[str, ...]:

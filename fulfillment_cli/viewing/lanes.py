@@ -18,6 +18,7 @@ from fulfillment_cli.viewing.telling import Lane
 
 _SHORTEST = 0.01  # seconds that are drawn as wide as nothing at all
 _TICK_APART = 17.0  # per cent; what a label needs on a phone
+_MINUTE = 60.0  # seconds; of longer spans a label does not tell parts of a second
 
 NAMES: dict[Lane, str] = {
     "runner": "Runner",
@@ -119,18 +120,19 @@ class Axis:
         return left + (right - left) * (instant - start) / (end - start)
 
     def ticks(self) -> list[tuple[float, str]]:
-        """Places far enough apart for a label."""
-        found: list[tuple[float, str]] = []
-        first = self.instants[0]
+        """Places far enough apart for a label, and labels that can be told apart."""
+        first, chosen = self.instants[0], [self.instants[0]]
         for instant in self.instants:
-            place = self.place(instant)
-            if found and place - found[-1][0] < _TICK_APART:
-                continue
-            label = exact(instant - first) if found else "0"
-            if found and label == found[-1][1]:
-                label = f"{instant - first:.3f}s"  # two places of one label would say nothing
-            found.append((place, label))
-        return found
+            far = self.place(instant) - self.place(chosen[-1]) >= _TICK_APART
+            said = exact(instant - first) == exact(chosen[-1] - first)
+            if far and not (said and instant - first >= _MINUTE):
+                chosen.append(instant)
+        labels = ["0", *(exact(instant - first) for instant in chosen[1:])]
+        # All of one label get more digits: 2.391s behind 2.4s would run backwards.
+        return [
+            (self.place(at), f"{at - first:.3f}s" if labels.count(label) > 1 else label)
+            for at, label in zip(chosen, labels, strict=True)
+        ]
 
 
 def draw(story: Story) -> Chart:

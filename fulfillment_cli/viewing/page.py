@@ -7,13 +7,15 @@ import secrets
 from collections.abc import Sequence
 from dataclasses import dataclass
 from importlib.resources import files
+from itertools import groupby
 from pathlib import Path
+from tempfile import TemporaryFile
 from typing import TYPE_CHECKING, Any
 
 from jinja2 import DictLoader, Environment, StrictUndefined, select_autoescape
 
 from fulfillment_cli.adapters.clock import to_timestamp
-from fulfillment_cli.domain.errors import UsageError
+from fulfillment_cli.domain.errors import FulfilError, UsageError
 from fulfillment_cli.domain.exits import EXIT_OF_STAGE
 from fulfillment_cli.domain.order import printable
 from fulfillment_cli.domain.stage_info import STAGE_INFO
@@ -25,7 +27,13 @@ from fulfillment_cli.viewing.story import Story, whole_story
 if TYPE_CHECKING:
     from fulfillment_cli.viewing.outside import Outside
 
-_TEMPLATES = ("base.html.j2", "task.html.j2", "gallery.html.j2")
+_TEMPLATES = (
+    "base.html.j2",
+    "task.html.j2",
+    "gallery.html.j2",
+    "broken.html.j2",
+    "problems.html.j2",
+)
 _TONE_OF_EXIT = {0: "good", 4: "warn"}
 
 
@@ -38,12 +46,27 @@ class Exhibit:
         directory: The task directory.
         task: Id of the task; none: the only one.
         about: One line on what is to be seen.
+        group: Heading of the part of the index it stands in; neighbours of one group share it.
+        problems: What is not as it must be; none: nobody compared.
     """
 
     title: str
     directory: Path
     task: str | None = None
     about: str = ""
+    group: str = ""
+    problems: tuple[str, ...] | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class _Shown:
+    """A row of the index; without a story where there is no task to tell of."""
+
+    exhibit: Exhibit
+    page: str
+    tone: str
+    story: Story | None
+    marks: list[str]
 
 
 def write_page(path: Path, story: Story, outside: Outside | None, following: str | None) -> None:
@@ -59,8 +82,13 @@ def write_page(path: Path, story: Story, outside: Outside | None, following: str
     _write(path, render(story, outside, following))
 
 
-def render(story: Story, outside: Outside | None = None, following: str | None = None) -> str:
-    """A story's page."""
+def render(
+    story: Story,
+    outside: Outside | None = None,
+    following: str | None = None,
+    exhibit: Exhibit | None = None,
+) -> str:
+    """A story's page; as an exhibit it has its title, and leads back to the index."""
     checkpoint = story.checkpoint
     hint = STAGE_INFO[checkpoint.stage].hint
     if checkpoint.intent is not None:
@@ -75,8 +103,45 @@ def render(story: Story, outside: Outside | None = None, following: str | None =
         hint=hint,
         tone=_tone(story),
         following=following,
+        exhibit=exhibit,
         read_at=to_timestamp(story.now),
     )
+
+
+def prepare_gallery(titles: Sequence[str], out: Path) -> list[Path]:
+    """Make the directory of a gallery, and see that its pages can be written.
+
+    Whoever works for minutes before there is something to show asks this first.
+
+    Args:
+        titles: Of the exhibits.
+        out: A directory; made where it is missing.
+
+    Returns:
+        A file for each title, in their order.
+
+    Raises:
+        UsageError: ``DIRECTORY_NOT_WRITABLE``.
+    """
+    pages: list[Path] = []
+    for title in titles:
+        name = re.sub(r"[^A-Za-z0-9_-]+", "-", title).strip("-") or "task"
+        page = out / f"{name}.html"
+        if page in (*pages, out / "index.html"):
+            page = out / f"{name}-{len(pages) + 1}.html"
+        pages.append(page)
+    try:
+        out.mkdir(parents=True, exist_ok=True)
+        with TemporaryFile(dir=out):
+            pass
+        taken = next((page for page in (out / "index.html", *pages) if page.is_dir()), None)
+    except FileExistsError:
+        raise UsageError(f"{out} is not a directory.", code="DIRECTORY_NOT_WRITABLE") from None
+    except OSError as error:
+        raise _not_writable(out, error) from None
+    if taken is not None:
+        raise UsageError(f"{taken} is a directory.", code="DIRECTORY_NOT_WRITABLE")
+    return pages
 
 
 def write_gallery(exhibits: Sequence[Exhibit], out: Path) -> list[Path]:
@@ -84,32 +149,46 @@ def write_gallery(exhibits: Sequence[Exhibit], out: Path) -> list[Path]:
 
     Args:
         exhibits: In the order of the index.
-        out: A directory; made where it is missing. Pages of the same name are replaced.
+        out: A directory; made where it is missing. Pages of the same name are replaced, and
+            nothing else is touched.
 
     Returns:
         The files that were written, the index first.
 
     Raises:
-        TaskNotFound, UsageError: A task cannot be read, or a file cannot be written.
+        TaskNotFound, UsageError: A file cannot be written; or a task cannot be read, and nothing
+            was known to be wrong with it.
     """
+    pages = prepare_gallery([exhibit.title for exhibit in exhibits], out)
+    index = out / "index.html"
+    shown = [_exhibit(exhibit, page) for exhibit, page in zip(exhibits, pages, strict=True)]
+    groups = [(name, list(rows)) for name, rows in groupby(shown, lambda row: row.exhibit.group)]
+    _write(index, _render("gallery.html.j2", groups=groups, verdict=_verdict(exhibits)))
+    return [index, *pages]
+
+
+def _verdict(exhibits: Sequence[Exhibit]) -> str:
+    """How many there are, and what comparing them came to."""
+    compared = [exhibit.problems for exhibit in exhibits if exhibit.problems is not None]
+    told = "1 story" if len(exhibits) == 1 else f"{len(exhibits)} stories"
+    if compared:
+        failed = sum(bool(problems) for problems in compared)
+        told += f": {len(compared) - failed} passed, {failed} failed"
+    return told
+
+
+def _exhibit(exhibit: Exhibit, page: Path) -> _Shown:
+    """Write an exhibit's page; its row of the index."""
     try:
-        out.mkdir(parents=True, exist_ok=True)
-    except OSError as error:
-        raise _not_writable(out, error) from None
-    index, shown = out / "index.html", []
-    written: list[Path] = []
-    for exhibit in exhibits:
         story = whole_story(exhibit.directory, exhibit.task)
-        name = re.sub(r"[^A-Za-z0-9_-]+", "-", exhibit.title).strip("-") or "task"
-        page = out / f"{name}.html"
-        if page in written or page == index:
-            page = out / f"{name}-{len(written) + 1}.html"
-        write_page(page, story, None, None)
-        written.append(page)
-        marks = [moment.told.mark for moment in story.moments]
-        shown.append((exhibit, page.name, story, _tone(story), marks))
-    _write(index, _render("gallery.html.j2", exhibits=shown))
-    return [index, *written]
+    except FulfilError as error:
+        if not exhibit.problems:
+            raise
+        _write(page, _render("broken.html.j2", exhibit=exhibit, error=error))
+        return _Shown(exhibit, page.name, "bad", None, [])
+    _write(page, render(story, exhibit=exhibit))
+    marks = [str(moment.told.mark) for moment in story.moments]
+    return _Shown(exhibit, page.name, _tone(story), story, marks)
 
 
 def _tone(story: Story) -> str:

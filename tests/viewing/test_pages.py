@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from fulfillment_cli.viewing.lanes import draw
+from fulfillment_cli.viewing.lanes import Axis, draw
 from fulfillment_cli.viewing.page import Exhibit, render, write_gallery
 from fulfillment_cli.viewing.story import whole_story
 from tests.viewing.chromium import Chromium
@@ -28,14 +28,18 @@ def browser() -> Iterator[Chromium]:
 @pytest.fixture(scope="module")
 def gallery(made: Made, tmp_path_factory: pytest.TempPathFactory) -> Path:
     out = tmp_path_factory.mktemp("gallery") / "pages"
-    exhibits = [Exhibit(name, made[name], about=f"The story of {name}.") for name in NAMES]
-    write_gallery(exhibits, out)
+    exhibits = [
+        Exhibit(name, made[name], about=f"The story of {name}.", group=name[0], problems=())
+        for name in NAMES
+    ]
+    absent = Exhibit("absent", made.root / "nowhere", about=HOSTILE, problems=(HOSTILE,))
+    write_gallery([*exhibits, absent], out)
     return out
 
 
 @pytest.mark.parametrize("width", [360, 1280])
 @pytest.mark.parametrize("dark", [False, True])
-@pytest.mark.parametrize("name", ["index", *NAMES])
+@pytest.mark.parametrize("name", ["index", "absent", *NAMES])
 def test_a_page_fits_and_complains_of_nothing(
     browser: Chromium, gallery: Path, name: str, width: int, dark: bool
 ) -> None:
@@ -65,9 +69,10 @@ _OUTSIDE = """
 
 def test_what_is_told_can_be_told_apart(browser: Chromium, gallery: Path) -> None:
     """Contrast of every text with what is behind it: at least 4.5 to 1 (WCAG 2.2, AA)."""
-    for dark in (False, True):
-        browser.open(gallery / "killed.html", 1280, dark=dark)
-        assert browser.evaluate(_FAINT) == []
+    for name in ("killed", "absent", "index"):
+        for dark in (False, True):
+            browser.open(gallery / f"{name}.html", 1280, dark=dark)
+            assert browser.evaluate(_FAINT) == []
 
 
 _FAINT = """
@@ -100,7 +105,7 @@ _FAINT = """
 def test_hostile_text_is_text(browser: Chromium, gallery: Path, width: int) -> None:
     browser.open(gallery / "hostile.html", width)
 
-    assert browser.evaluate("document.title") == "task: reserved"
+    assert browser.evaluate("document.title") == "hostile: reserved"
     assert browser.evaluate("document.querySelectorAll('script, img, b, i').length") == 0
     shown = browser.evaluate("document.body.innerText")
     assert "<script>document.title='owned'</script>" in shown
@@ -117,16 +122,17 @@ def test_everything_is_reached_by_keyboard(browser: Chromium, gallery: Path) -> 
     browser.press("Tab", 9)
     assert browser.evaluate("document.activeElement.className") == "skip"
     reached = []
-    for _ in range(dots + 2):
+    for _ in range(dots + 3):
         browser.press("Tab", 9)
         reached.append(browser.evaluate("document.activeElement.getAttribute('href')"))
-        if len(reached) == 2:
+        if len(reached) == 3:
             outline = "getComputedStyle(document.activeElement).outlineStyle"
             assert browser.evaluate(outline) == "solid"
     browser.evaluate("document.querySelector('a.dot[href=\"#m3\"]').focus()")
     browser.press("Enter", 13)
 
-    assert {one for one in reached if one} == {f"#m{number}" for number in range(1, dots + 1)}
+    assert reached[0] == "index.html"
+    assert {one for one in reached[1:] if one} == {f"#m{number}" for number in range(1, dots + 1)}
     assert browser.evaluate("location.hash") == "#m3"
 
 
@@ -136,7 +142,7 @@ def test_a_screen_reader_meets_names_for_everything(browser: Chromium, gallery: 
     headings = [name for role, name in met if role == "heading"]
     links = [name for role, name in met if role == "link"]
 
-    assert headings == ["Task task completed", "Lanes", "What happened", "Facts"]
+    assert headings == ["killed completed", "Lanes", "What happened", "Facts"]
     assert [name for role, name in met if role == "region"] == ["Lanes"]
     groups = [name for role, name in met if role == "group"]
     assert groups[:3] == ["Runner", "Model", "Ledger"]
@@ -214,6 +220,14 @@ def test_lanes_are_in_the_order_of_time(made: Made) -> None:
             for bar in lane.bars:
                 assert bar.width >= 0
                 assert bar.left + bar.width <= 100
+
+
+def test_labels_of_the_time_do_not_run_backwards() -> None:
+    close = [label for _, label in Axis([0, 2.36, 2.376, 2.44]).ticks()]
+    hours = [label for _, label in Axis([0, 7200, 7200.1, 7201.2, 7300]).ticks()]
+
+    assert close == ["0", "2.360s", "2.376s", "2.440s"]
+    assert hours == ["0", "2h0m", "2h1m"]
 
 
 def test_the_lanes_show_attempts_crashes_and_deadlines(made: Made) -> None:
