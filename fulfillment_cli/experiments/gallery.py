@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from fulfillment_cli.experiments.runner import Outcome
-from fulfillment_cli.experiments.scenarios import Scenario
+from fulfillment_cli.experiments.scenario import Scenario
 from fulfillment_cli.viewing.page import Exhibit, prepare_gallery, write_gallery
 
 STORIES: dict[str, dict[str, str]] = {
