@@ -129,14 +129,15 @@ def test_a_second_signal_ends_at_once(cli: Cli) -> None:
     assert (process.returncode, process.stdout) == (143, "cancelled\n")
 
 
-def test_a_result_that_was_there_first_is_what_is_told(cli: Cli) -> None:
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+def test_a_result_that_was_there_first_is_what_is_told(cli: Cli, number: signal.Signals) -> None:
     """A signal that comes while things are closed does not take the result back."""
     code = (
         "import os, signal, sys\n"
         "from fulfillment_cli.adapters import service_process\n"
         "stop = service_process._stop\n"
         "async def interrupted(process):\n"
-        "    os.kill(os.getpid(), signal.SIGINT)\n"
+        f"    os.kill(os.getpid(), {int(number)})\n"
         "    await stop(process)\n"
         "service_process._stop = interrupted\n"
         "from fulfillment_cli.cli.app import run\n"
@@ -155,6 +156,7 @@ def test_a_result_that_was_there_first_is_what_is_told(cli: Cli) -> None:
     done = cli.end(process)
 
     assert (done.status, done.json["result"]["stage"]) == (0, "completed")
+    assert (done.json["checkpoint"]["stage"], done.json["next"]) == ("completed", None)
 
 
 def test_a_signal_before_the_work_begins(cli: Cli) -> None:
