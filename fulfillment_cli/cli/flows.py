@@ -29,11 +29,18 @@ def _own(name: str, text: str, **more: Any) -> Any:
 def retry(
     options: FlowOptions,
     max_attempts: Annotated[
-        int | None, _own("max-attempts", "Reads of the text (default: 3).", min=1, max=5)
+        int | None,
+        _own("max-attempts", "Reads of the text (default: 3).", metavar="N", min=1, max=5),
     ] = None,
     initial_max_bytes: Annotated[
         int | None,
-        _own("initial-max-bytes", "Limit of the first read (default: 16).", min=1, max=65536),
+        _own(
+            "initial-max-bytes",
+            "Limit of the first read (default: 16).",
+            metavar="BYTES",
+            min=1,
+            max=65536,
+        ),
     ] = None,
 ) -> Report:
     """Read again with the size that the error named."""
@@ -70,7 +77,13 @@ def timeout(
     options: FlowOptions,
     timeout_ms: Annotated[
         int | None,
-        _own("timeout-ms", "Deadline over the catalog read (default: 75).", min=1, max=60000),
+        _own(
+            "timeout-ms",
+            "Deadline over the catalog read (default: 75).",
+            metavar="MS",
+            min=1,
+            max=60000,
+        ),
     ] = None,
 ) -> Report:
     """Stop before any write where the catalog read passes its deadline."""
@@ -104,7 +117,12 @@ def pause(
     actor: Annotated[str | None, _own("actor", "Who decides.", env=False, metavar="NAME")] = None,
     revision: Annotated[
         int | None,
-        _own("revision", "Refuse to decide where the task is at another revision.", min=1),
+        _own(
+            "revision",
+            "Refuse to decide where the task is at another revision.",
+            metavar="N",
+            min=1,
+        ),
     ] = None,
     expires_in: Annotated[
         str | None,

@@ -39,9 +39,11 @@ def recover(
     root: Annotated[
         Path, typer.Argument(metavar="[ROOT]", help="Where to look for task directories.")
     ] = DEFAULT_ROOT,
-    limit: Annotated[int, typer.Option("--limit", min=1, help="Most tasks of a pass.")] = 100,
+    limit: Annotated[
+        int, typer.Option("--limit", min=1, metavar="N", help="Most tasks of a pass.")
+    ] = 100,
     jobs: Annotated[
-        int, typer.Option("--jobs", min=1, max=64, help="Directories side by side.")
+        int, typer.Option("--jobs", min=1, max=64, metavar="N", help="Directories side by side.")
     ] = 2,
     dry_run: Annotated[
         bool, typer.Option("--dry-run", help="Only say what would be done.")
@@ -61,6 +63,7 @@ def recover(
             "max-attempts",
             "Attempts before a task is a dead letter (default: 3).",
             "MAX_RETRY_ATTEMPTS",
+            metavar="N",
             min=1,
             max=100,
         ),
@@ -71,13 +74,15 @@ def recover(
             "startup-delay",
             "Seconds before the first pass (default: 3 with --watch, else 0).",
             "STARTUP_DELAY",
+            metavar="S",
             min=0,
             max=3600,
         ),
     ] = None,
     watch: Annotated[bool, typer.Option("--watch", help="Sweep again and again.")] = False,
     interval: Annotated[
-        float, typer.Option("--interval", min=0.1, max=86400, help="Seconds between passes.")
+        float,
+        typer.Option("--interval", min=0.1, max=86400, metavar="S", help="Seconds between passes."),
     ] = 30.0,
     log_level: Annotated[
         Literal["debug", "info", "warning", "error"] | None,
@@ -94,7 +99,13 @@ def recover(
     ] = "text",
     create: Annotated[
         int | None,
-        _own("create", "Make N interrupted tasks below ROOT to try it on.", min=1, max=1000),
+        _own(
+            "create",
+            "Make N interrupted tasks below ROOT to try it on.",
+            metavar="N",
+            min=1,
+            max=1000,
+        ),
     ] = None,
     cleanup: Annotated[
         bool, typer.Option("--cleanup", help="Remove what --create made below ROOT.")
@@ -102,8 +113,7 @@ def recover(
 ) -> Report:
     """Continue every unfinished task below ROOT from its saved plan, up to its saved goal.
 
-    Exit status: 0 nothing is left to do, 3 something needs a person (see `fulfil review`),
-    4 something is left for a later pass.
+    Exit status 0: nothing is left; 3: something needs a person; 4: for a later pass.
     """
     from fulfillment_cli.settings import load_settings
 

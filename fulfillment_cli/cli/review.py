@@ -43,7 +43,8 @@ def review(
     actor: Annotated[str | None, _own("actor", "Who decides.", metavar="NAME")] = None,
     reason: Annotated[str | None, _own("reason", "Why, 1-500 characters.", metavar="TEXT")] = None,
     revision: Annotated[
-        int | None, _own("revision", "Refuse where the task is at another revision.", min=1)
+        int | None,
+        _own("revision", "Refuse where the task is at another revision.", metavar="N", min=1),
     ] = None,
     new_id: Annotated[
         str | None, _own("as", "Id of the new task of a resubmit.", metavar="NEW_ID")
