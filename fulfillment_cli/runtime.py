@@ -19,7 +19,7 @@ from fulfillment_cli.adapters.checkpoints import RecoveryStore
 from fulfillment_cli.adapters.clock import Clock
 from fulfillment_cli.adapters.holder import Holder
 from fulfillment_cli.adapters.task_directory import TaskDirectory
-from fulfillment_cli.adapters.tracing import Tracer, tracer_for
+from fulfillment_cli.adapters.telemetry import Telemetry, telemetry_for
 from fulfillment_cli.domain.errors import TaskNotFound, UsageError
 from fulfillment_cli.settings import SERVICE_TOKEN_VARIABLE, Settings, load_settings
 
@@ -75,7 +75,7 @@ class Runtime:
         progress: Told in short lines what is being done.
         details: Whether the spawned service may log to stderr.
         shared_model: The model of several runtimes, or none for one of its own.
-        tracer: Told what is done, for traces; they go nowhere by default.
+        telemetry: Told what is done, for traces and metrics; to nobody by default.
     """
 
     directory: TaskDirectory
@@ -88,7 +88,7 @@ class Runtime:
     progress: Progress = silent
     details: bool = False
     shared_model: SharedModel | None = None
-    tracer: Tracer = field(default_factory=Tracer)
+    telemetry: Telemetry = field(default_factory=Telemetry)
     _stack: AsyncExitStack = field(default_factory=AsyncExitStack)
     _store: RecoveryStore | None = None
     _holder: Holder | None = None
@@ -175,7 +175,7 @@ class Runtime:
         origin, token = await self._service()
         from fulfillment_cli.adapters.ledger import Ledger
 
-        client = Ledger(origin, token, self.tracer)
+        client = Ledger(origin, token, self.telemetry)
         ledger = await self._stack.enter_async_context(client)
         await ledger.identify()
         return ledger
@@ -259,9 +259,9 @@ async def open_runtime(
             raise TaskNotFound(f"There is no directory {path}.", code="DIRECTORY_NOT_FOUND")
         files = TaskDirectory.make(path)
     settings = settings or load_settings()
-    tracer = tracer_for(os.environ, provider or settings.provider)
+    telemetry = telemetry_for(os.environ, provider or settings.provider)
     async with AsyncExitStack() as stack:
-        stack.push_async_callback(tracer.flush)
+        stack.push_async_callback(telemetry.flush)
         yield Runtime(
             directory=files,
             settings=settings,
@@ -273,6 +273,6 @@ async def open_runtime(
             progress=progress,
             details=details,
             shared_model=shared_model,
-            tracer=tracer,
+            telemetry=telemetry,
             _stack=stack,
         )

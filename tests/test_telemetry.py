@@ -21,7 +21,7 @@ from opentelemetry.proto.collector.trace.v1.trace_service_pb2 import (
 )
 
 from fulfillment_cli.adapters.ledger import Ledger
-from fulfillment_cli.adapters.tracing import Tracer, is_asked_for, tracer_for
+from fulfillment_cli.adapters.telemetry import Telemetry, is_asked_for, telemetry_for
 from fulfillment_cli.domain.errors import FulfilError
 from tests.scripted_model import Reply, ScriptedModel
 from tests.support import ROOT, Child
@@ -323,17 +323,17 @@ def test_nothing_is_loaded_without_being_asked_for(tmp_path: Path, scripted: Scr
 def test_when_traces_are_asked_for(environment: dict[str, str], asked: bool) -> None:
     assert is_asked_for(environment) is asked
     if not asked:
-        assert type(tracer_for(environment, "p")) is Tracer
+        assert type(telemetry_for(environment, "p")) is Telemetry
 
 
 def _ask_ledger(pipe: Any, origin: str) -> str:
     """In a process of its own, whose provider nothing else has used."""
     import asyncio
 
-    from fulfillment_cli.adapters.otel import OtelTracer
+    from fulfillment_cli.adapters.otel import OtelTraces
 
     async def ask() -> str:
-        tracer = OtelTracer({"OTEL_TRACES_EXPORTER": "console"}, "p")
+        tracer = OtelTraces({"OTEL_TRACES_EXPORTER": "console"}, "p")
         async with Ledger(origin, "token", tracer) as ledger:
             with tracer.run("task", "checkpoint", lambda: None) as run:
                 with suppress(FulfilError):

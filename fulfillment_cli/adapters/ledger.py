@@ -16,7 +16,7 @@ from typing import Any, Self
 import httpx
 
 from fulfillment_cli.adapters.certificates import trusted_by
-from fulfillment_cli.adapters.tracing import Tracer
+from fulfillment_cli.adapters.telemetry import Telemetry
 from fulfillment_cli.domain.errors import (
     CatalogError,
     CatalogUnavailable,
@@ -63,10 +63,10 @@ class Ledger:
         ledger_id: Made once with its database; set by :meth:`identify`.
     """
 
-    def __init__(self, origin: str, token: str, tracer: Tracer | None = None) -> None:
+    def __init__(self, origin: str, token: str, telemetry: Telemetry | None = None) -> None:
         self.origin = origin
         self.ledger_id = ""
-        self._tracer = tracer or Tracer()
+        self._telemetry = telemetry or Telemetry()
         # Proxy variables and redirects are not for this traffic: the token goes to this origin
         # and nowhere else.
         self._client = httpx.AsyncClient(
@@ -193,7 +193,7 @@ class Ledger:
         """One request under the transport cap -> status, and the JSON object where it is one."""
         content = None if json_body is None else json.dumps(json_body, ensure_ascii=False).encode()
         headers = {} if content is None else {"Content-Type": "application/json"}
-        with self._tracer.ledger_request(method, path, self.origin) as traced:
+        with self._telemetry.ledger_request(method, path, self.origin) as traced:
             status, answer = await self._exchange(
                 method, path, params, content, headers | traced.headers, cap
             )

@@ -23,7 +23,7 @@ from opentelemetry.sdk.trace.export import BatchSpanProcessor, ConsoleSpanExport
 from opentelemetry.trace import Link, Span, SpanKind, StatusCode
 from opentelemetry.trace.propagation.tracecontext import TraceContextTextMapPropagator
 
-from fulfillment_cli.adapters.tracing import EXPORTER, Part, Tracer
+from fulfillment_cli.adapters.telemetry import EXPORTER, Part, Telemetry
 from fulfillment_cli.domain.errors import FulfilError
 from fulfillment_cli.version import __version__
 
@@ -65,7 +65,7 @@ class _SpanPart(Part):
         self._span.set_attribute(name, value)
 
 
-class OtelTracer(Tracer):
+class OtelTraces(Telemetry):
     """Spans as the semantic conventions name them.
 
     Args:

@@ -50,7 +50,7 @@ async def drive(run: TaskRun, until: Goal, stopping: Callable[[], bool] = lambda
         try:
             # A cancellation that is waiting is delivered here, between steps, not amid the next.
             await asyncio.sleep(0)
-            with run.runtime.tracer.step(step.__name__, run.checkpoint.stage):
+            with run.runtime.telemetry.step(step.__name__, run.checkpoint.stage):
                 await step(run)
         except RevisionConflict as conflict:
             conflicts += 1

@@ -80,7 +80,7 @@ class TaskRun:
 
     def record(self, event: str, data: Mapping[str, Any]) -> None:
         """Append an event that changes nothing of the task."""
-        self.runtime.tracer.observe(event, data)
+        self.runtime.telemetry.observe(event, data)
         self.runtime.store.record(self.checkpoint, self.lease, event, data)
 
     def reload_same_plan(self, conflict: RevisionConflict) -> None:
@@ -118,7 +118,7 @@ async def entered(runtime: Runtime, task_id: str, command: str) -> AsyncIterator
         TaskBusy: A living process holds it.
     """
     store = runtime.store
-    with runtime.tracer.run(task_id, command, lambda: _first_trace(store, task_id)) as traced:
+    with runtime.telemetry.run(task_id, command, lambda: _first_trace(store, task_id)) as traced:
         facts = {"command": command, "pid": os.getpid()} | traced.facts
         async with _held(runtime, task_id, facts) as run:
             yield run

@@ -16,7 +16,7 @@ from fulfillment_cli.adapters.machine import (
     sqlite_version,
     wal_problem,
 )
-from fulfillment_cli.adapters.tracing import is_asked_for, is_installed
+from fulfillment_cli.adapters.telemetry import is_asked_for, is_installed
 from fulfillment_cli.domain.errors import FulfilError
 from fulfillment_cli.domain.order import JsonObject
 from fulfillment_cli.settings import LocalProvider, Settings, load_settings

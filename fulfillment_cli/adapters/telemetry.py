@@ -1,6 +1,6 @@
-"""Traces of what is done: nothing by default, OpenTelemetry where the environment asks for it.
+"""What is told of the work: nothing by default, OpenTelemetry where the environment asks for it.
 
-No order text, address or operation key is ever told to a trace.
+No order text, address or operation key is ever exported.
 """
 
 from __future__ import annotations
@@ -32,8 +32,8 @@ class Part:
         """How it ended."""
 
 
-class Tracer:
-    """Traces nothing."""
+class Telemetry:
+    """Tells nobody."""
 
     @contextmanager
     def run(self, task_id: str, command: str, first: Callable[[], str | None]) -> Iterator[Part]:
@@ -81,14 +81,14 @@ def is_installed() -> bool:
         return False
 
 
-def tracer_for(environment: Mapping[str, str], provider: str) -> Tracer:
-    """The tracer that the environment asks for.
+def telemetry_for(environment: Mapping[str, str], provider: str) -> Telemetry:
+    """What the environment asks for.
 
     Args:
         provider: Name of the model provider, for the spans of its requests.
     """
     if not is_asked_for(environment) or not is_installed():
-        return Tracer()
-    from fulfillment_cli.adapters.otel import OtelTracer
+        return Telemetry()
+    from fulfillment_cli.adapters.otel import OtelTraces
 
-    return OtelTracer(environment, provider)
+    return OtelTraces(environment, provider)
