@@ -51,7 +51,7 @@ ONLY_IN: dict[str, tuple[str, ...]] = {
     "yaml": ("settings", "experiments"),
     "dotenv": ("settings",),
     "jinja2": ("viewing.page",),
-    "opentelemetry": ("adapters.otel",),
+    "opentelemetry": ("adapters.otel", "adapters.otel_export"),
     "reference_service": ("experiments.service_child",),
 }  # fmt: skip
 

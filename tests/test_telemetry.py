@@ -21,7 +21,7 @@ from opentelemetry.proto.collector.trace.v1.trace_service_pb2 import (
 )
 
 from fulfillment_cli.adapters.ledger import Ledger
-from fulfillment_cli.adapters.telemetry import Telemetry, is_asked_for, telemetry_for
+from fulfillment_cli.adapters.telemetry import TRACES, Telemetry, is_asked_for, telemetry_for
 from fulfillment_cli.domain.errors import FulfilError
 from tests.scripted_model import Reply, ScriptedModel
 from tests.support import ROOT, Child
@@ -321,7 +321,7 @@ def test_nothing_is_loaded_without_being_asked_for(tmp_path: Path, scripted: Scr
     ],
 )
 def test_when_traces_are_asked_for(environment: dict[str, str], asked: bool) -> None:
-    assert is_asked_for(environment) is asked
+    assert is_asked_for(environment, TRACES) is asked
     if not asked:
         assert type(telemetry_for(environment, "p")) is Telemetry
 

@@ -1,51 +1,39 @@
-"""Traces by OpenTelemetry: a run, its steps, its requests to the model and to the ledger.
-
-The export has a thread of its own, short timeouts, and no way to raise: a collector that is slow,
-away or wrong is nothing that a run should notice.
-"""
+"""Traces by OpenTelemetry: a run, its steps, its requests to the model and to the ledger."""
 
 from __future__ import annotations
 
-import asyncio
 import functools
-import logging
 import sys
-import threading
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from typing import Any
 from urllib.parse import urlsplit
 
 from opentelemetry import trace
-from opentelemetry.sdk.resources import Resource
 from opentelemetry.sdk.trace import TracerProvider
 from opentelemetry.sdk.trace.export import BatchSpanProcessor, ConsoleSpanExporter, SpanExporter
 from opentelemetry.trace import Link, Span, SpanKind, StatusCode
 from opentelemetry.trace.propagation.tracecontext import TraceContextTextMapPropagator
 
-from fulfillment_cli.adapters.telemetry import EXPORTER, Part, Telemetry
-from fulfillment_cli.domain.errors import FulfilError
+from fulfillment_cli.adapters.otel_export import (
+    EXPORT_SECONDS,
+    Export,
+    current_task,
+    error_type,
+    resource,
+)
+from fulfillment_cli.adapters.telemetry import TRACES, Part, Telemetry, to_console
 from fulfillment_cli.version import __version__
-
-EXPORT_SECONDS = 1.0
-"""Longest that a command waits for its traces to be taken, once, at its end."""
 
 _PROPAGATOR = TraceContextTextMapPropagator()
 
-# What the SDK has to say about a collector goes to whoever listens, not to the terminal.
-logging.getLogger("opentelemetry").addHandler(logging.NullHandler())
-
 
 @functools.cache
-def _provider(console: bool) -> TracerProvider:
-    """One for each process: it has a thread. Reads the OTEL_* variables that it knows."""
-    named = {"service.version": __version__}
-    resource = Resource.create(named).merge(Resource.create())
-    if str(resource.attributes.get("service.name", "")).startswith("unknown_service"):
-        resource = resource.merge(Resource({"service.name": "fulfil"}))
-    provider = TracerProvider(resource=resource, shutdown_on_exit=False)
+def _provider(console: bool) -> tuple[TracerProvider, Export]:
+    """One for each process: it has a thread."""
+    provider = TracerProvider(resource=resource(), shutdown_on_exit=False)
     provider.add_span_processor(BatchSpanProcessor(_exporter(console)))
-    return provider
+    return provider, Export(provider.force_flush)
 
 
 def _exporter(console: bool) -> SpanExporter:
@@ -61,7 +49,7 @@ class _SpanPart(Part):
         super().__init__(**others)
         self._span = span
 
-    def ended(self, name: str, value: str | int) -> None:
+    def ended(self, name: str, value: str | int | bool) -> None:
         self._span.set_attribute(name, value)
 
 
@@ -74,8 +62,8 @@ class OtelTraces(Telemetry):
     """
 
     def __init__(self, environment: Mapping[str, str], provider: str) -> None:
-        self._provider = _provider(environment.get(EXPORTER, "").strip() == "console")
-        self._tracer = self._provider.get_tracer("fulfil", __version__)
+        spans, self._export = _provider(to_console(environment, TRACES))
+        self._tracer = spans.get_tracer("fulfil", __version__)
         self._model_provider = provider
         self._asking: dict[int, Span] = {}
         self._used = False
@@ -112,7 +100,7 @@ class OtelTraces(Telemetry):
             yield _SpanPart(span, headers=_headers())
 
     def observe(self, event: str, data: Mapping[str, Any]) -> None:
-        task = id(_current_task())
+        task = current_task()
         if event == "model-request" and trace.get_current_span().is_recording():
             attributes = {
                 "gen_ai.operation.name": "chat",
@@ -129,18 +117,8 @@ class OtelTraces(Telemetry):
             _answered(span, data)
 
     async def flush(self) -> None:
-        if not self._used or _gave_up.is_set():
-            return
-        done = threading.Event()
-
-        def export() -> None:
-            self._provider.force_flush(int(EXPORT_SECONDS * 1000))
-            done.set()
-
-        # Not a thread of the loop's pool: its end would wait for it.
-        threading.Thread(target=export, daemon=True).start()
-        if not await asyncio.to_thread(done.wait, EXPORT_SECONDS):
-            _gave_up.set()  # a sweep of many directories waits for it only once
+        if self._used:
+            await self._export.flush()
 
     @contextmanager
     def _span(
@@ -150,7 +128,6 @@ class OtelTraces(Telemetry):
         kind: SpanKind = SpanKind.INTERNAL,
         links: list[Link] | None = None,
     ) -> Iterator[Span]:
-        """A span; of an error only its code is kept: a message may name a key."""
         with self._tracer.start_as_current_span(
             name,
             kind=kind,
@@ -162,13 +139,9 @@ class OtelTraces(Telemetry):
             try:
                 yield span
             except BaseException as error:
-                code = error.code if isinstance(error, FulfilError) else type(error).__name__
-                span.set_attribute("error.type", code)
+                span.set_attribute("error.type", error_type(error))
                 span.set_status(StatusCode.ERROR)
                 raise
-
-
-_gave_up = threading.Event()
 
 
 def _answered(span: Span, data: Mapping[str, Any]) -> None:
@@ -196,10 +169,3 @@ def _context_of(traceparent: str | None) -> trace.SpanContext | None:
     context = _PROPAGATOR.extract({"traceparent": traceparent})
     found = trace.get_current_span(context).get_span_context()
     return found if found.is_valid else None
-
-
-def _current_task() -> object:
-    try:
-        return asyncio.current_task()
-    except RuntimeError:
-        return None

@@ -10,8 +10,8 @@ from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from typing import Any
 
-ENDPOINTS = ("OTEL_EXPORTER_OTLP_ENDPOINT", "OTEL_EXPORTER_OTLP_TRACES_ENDPOINT")
-EXPORTER = "OTEL_TRACES_EXPORTER"
+TRACES, METRICS = "TRACES", "METRICS"
+"""The signals, as the variables name them."""
 
 
 class Part:
@@ -28,7 +28,7 @@ class Part:
         self.facts = dict(facts or {})
         self.headers = dict(headers or {})
 
-    def ended(self, name: str, value: str | int) -> None:
+    def ended(self, name: str, value: str | int | bool) -> None:
         """How it ended."""
 
 
@@ -61,16 +61,24 @@ class Telemetry:
         """Send what was traced; waits a second at most."""
 
 
-def is_asked_for(environment: Mapping[str, str]) -> bool:
-    """Whether the environment asks for traces."""
+def is_asked_for(environment: Mapping[str, str], signal: str) -> bool:
+    """Whether the environment asks for a signal."""
     if environment.get("OTEL_SDK_DISABLED", "").strip().lower() == "true":
         return False
-    exporter = environment.get(EXPORTER, "").strip()
-    if exporter:
-        return exporter == "console" or (
-            exporter == "otlp" and any(environment.get(name) for name in ENDPOINTS)
-        )
-    return any(environment.get(name) for name in ENDPOINTS)
+    exporter = _exporter(environment, signal)
+    if exporter not in ("", "otlp"):
+        return exporter == "console"
+    endpoints = ("OTEL_EXPORTER_OTLP_ENDPOINT", f"OTEL_EXPORTER_OTLP_{signal}_ENDPOINT")
+    return any(environment.get(name) for name in endpoints)
+
+
+def to_console(environment: Mapping[str, str], signal: str) -> bool:
+    """Whether a signal goes to stderr."""
+    return _exporter(environment, signal) == "console"
+
+
+def _exporter(environment: Mapping[str, str], signal: str) -> str:
+    return environment.get(f"OTEL_{signal}_EXPORTER", "").strip()
 
 
 def is_installed() -> bool:
@@ -87,7 +95,7 @@ def telemetry_for(environment: Mapping[str, str], provider: str) -> Telemetry:
     Args:
         provider: Name of the model provider, for the spans of its requests.
     """
-    if not is_asked_for(environment) or not is_installed():
+    if not is_asked_for(environment, TRACES) or not is_installed():
         return Telemetry()
     from fulfillment_cli.adapters.otel import OtelTraces
 

@@ -16,7 +16,7 @@ from fulfillment_cli.adapters.machine import (
     sqlite_version,
     wal_problem,
 )
-from fulfillment_cli.adapters.telemetry import is_asked_for, is_installed
+from fulfillment_cli.adapters.telemetry import METRICS, TRACES, is_asked_for, is_installed
 from fulfillment_cli.domain.errors import FulfilError
 from fulfillment_cli.domain.order import JsonObject
 from fulfillment_cli.settings import LocalProvider, Settings, load_settings
@@ -72,7 +72,7 @@ def examine(
         found.append(_provider(settings, provider))
     place = root if root.is_dir() else root.absolute().parent
     found += [_sqlite(), _file_system(place)]
-    found += [_wal(place), _clock(root), *_permissions(root, env_file), *_traces()]
+    found += [_wal(place), _clock(root), *_permissions(root, env_file), *_telemetry()]
     return found, settings
 
 
@@ -157,10 +157,11 @@ def _clock(root: Path) -> Finding:
     return Finding("clock", clock.timestamp())
 
 
-def _traces() -> Iterator[Finding]:
-    if is_asked_for(os.environ):
+def _telemetry() -> Iterator[Finding]:
+    asked = [signal.lower() for signal in (TRACES, METRICS) if is_asked_for(os.environ, signal)]
+    if asked:
         hint = None if is_installed() else "Install the extra: pip install 'fulfil[otel]'."
-        yield Finding("traces", "asked for by OTEL_* variables", hint)
+        yield Finding(" and ".join(asked), "asked for by OTEL_* variables", hint)
 
 
 def _permissions(root: Path, env_file: Path | None) -> Iterator[Finding]:
