@@ -51,7 +51,7 @@ ONLY_IN: dict[str, tuple[str, ...]] = {
     "yaml": ("settings", "experiments"),
     "dotenv": ("settings",),
     "jinja2": ("viewing.page",),
-    "opentelemetry": ("adapters.otel", "adapters.otel_export"),
+    "opentelemetry": ("adapters.otel", "adapters.otel_export", "adapters.otel_metrics"),
     "reference_service": ("experiments.service_child",),
 }  # fmt: skip
 

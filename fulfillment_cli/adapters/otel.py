@@ -25,6 +25,9 @@ from fulfillment_cli.adapters.otel_export import (
 from fulfillment_cli.adapters.telemetry import TRACES, Part, Telemetry, to_console
 from fulfillment_cli.version import __version__
 
+_FINISH_REASONS = ("stop", "length", "content_filter", "tool_calls", "function_call")
+"""Those of the protocol; a server's own words may be the order's."""
+
 _PROPAGATOR = TraceContextTextMapPropagator()
 
 
@@ -149,8 +152,10 @@ def _answered(span: Span, data: Mapping[str, Any]) -> None:
     for name, counted in (("input", "prompt_tokens"), ("output", "completion_tokens")):
         if isinstance(usage.get(counted), int):
             span.set_attribute(f"gen_ai.usage.{name}_tokens", usage[counted])
-    if data.get("finishReason") is not None:
-        span.set_attribute("gen_ai.response.finish_reasons", [str(data["finishReason"])])
+    reason = data.get("finishReason")
+    if reason is not None:
+        told = reason if reason in _FINISH_REASONS else "other"
+        span.set_attribute("gen_ai.response.finish_reasons", [told])
     if data.get("code") is not None:
         span.set_attribute("error.type", str(data["code"]))
         span.set_status(StatusCode.ERROR)

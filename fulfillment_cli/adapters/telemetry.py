@@ -1,13 +1,14 @@
-"""What is told of the work: nothing by default, OpenTelemetry where the environment asks for it.
+"""Traces and metrics of what is done: to nobody, or by OpenTelemetry where that is asked for.
 
 No order text, address or operation key is ever exported.
 """
 
 from __future__ import annotations
 
+import asyncio
 import importlib.util
-from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager, ExitStack, contextmanager
 from typing import Any
 
 TRACES, METRICS = "TRACES", "METRICS"
@@ -15,7 +16,7 @@ TRACES, METRICS = "TRACES", "METRICS"
 
 
 class Part:
-    """Something that is traced while it lasts.
+    """Something that lasts for a while.
 
     Attributes:
         facts: What the ``entered`` event is to keep of a run; empty where nothing is traced.
@@ -29,7 +30,7 @@ class Part:
         self.headers = dict(headers or {})
 
     def ended(self, name: str, value: str | int | bool) -> None:
-        """How it ended."""
+        """How it ended, or what else is known of it by now."""
 
 
 class Telemetry:
@@ -57,8 +58,76 @@ class Telemetry:
     def observe(self, event: str, data: Mapping[str, Any]) -> None:
         """One line of the history, such as ``model-request`` and its ``model-answer``."""
 
+    def moved(self, flow: str, before: str, stage: str) -> None:
+        """A task's new stage was saved."""
+
+    def outcome(self, kind: str, state: str) -> None:
+        """What is saved of an operation: the state of its verdict, ``pending`` or ``unknown``."""
+
+    def attempted(self, flow: str, result: str, code: str | None) -> None:
+        """How a sweep's attempt at a task ended, and the code where it did not go on."""
+
     async def flush(self) -> None:
-        """Send what was traced; waits a second at most."""
+        """Send what was told; waits a second at most."""
+
+
+class _Parts(Part):
+    def __init__(self, parts: Sequence[Part]) -> None:
+        super().__init__(
+            {name: value for part in parts for name, value in part.facts.items()},
+            {name: value for part in parts for name, value in part.headers.items()},
+        )
+        self._parts = parts
+
+    def ended(self, name: str, value: str | int | bool) -> None:
+        for part in self._parts:
+            part.ended(name, value)
+
+
+class Several(Telemetry):
+    """Tells each of several."""
+
+    def __init__(self, *listeners: Telemetry) -> None:
+        self._listeners = listeners
+
+    @contextmanager
+    def run(self, task_id: str, command: str, first: Callable[[], str | None]) -> Iterator[Part]:
+        with self._all(one.run(task_id, command, first) for one in self._listeners) as part:
+            yield part
+
+    @contextmanager
+    def step(self, name: str, stage: str) -> Iterator[Part]:
+        with self._all(one.step(name, stage) for one in self._listeners) as part:
+            yield part
+
+    @contextmanager
+    def ledger_request(self, method: str, path: str, origin: str) -> Iterator[Part]:
+        with self._all(one.ledger_request(method, path, origin) for one in self._listeners) as part:
+            yield part
+
+    @contextmanager
+    def _all(self, entered: Iterable[AbstractContextManager[Part]]) -> Iterator[Part]:
+        with ExitStack() as stack:
+            yield _Parts([stack.enter_context(one) for one in entered])
+
+    def observe(self, event: str, data: Mapping[str, Any]) -> None:
+        for one in self._listeners:
+            one.observe(event, data)
+
+    def moved(self, flow: str, before: str, stage: str) -> None:
+        for one in self._listeners:
+            one.moved(flow, before, stage)
+
+    def outcome(self, kind: str, state: str) -> None:
+        for one in self._listeners:
+            one.outcome(kind, state)
+
+    def attempted(self, flow: str, result: str, code: str | None) -> None:
+        for one in self._listeners:
+            one.attempted(flow, result, code)
+
+    async def flush(self) -> None:
+        await asyncio.gather(*(one.flush() for one in self._listeners))
 
 
 def is_asked_for(environment: Mapping[str, str], signal: str) -> bool:
@@ -93,10 +162,18 @@ def telemetry_for(environment: Mapping[str, str], provider: str) -> Telemetry:
     """What the environment asks for.
 
     Args:
-        provider: Name of the model provider, for the spans of its requests.
+        provider: Name of the model provider, for what is told of its requests.
     """
-    if not is_asked_for(environment, TRACES) or not is_installed():
+    asked = [signal for signal in (TRACES, METRICS) if is_asked_for(environment, signal)]
+    if not asked or not is_installed():
         return Telemetry()
-    from fulfillment_cli.adapters.otel import OtelTraces
+    listeners: list[Telemetry] = []
+    if TRACES in asked:
+        from fulfillment_cli.adapters.otel import OtelTraces
 
-    return OtelTraces(environment, provider)
+        listeners.append(OtelTraces(environment, provider))
+    if METRICS in asked:
+        from fulfillment_cli.adapters.otel_metrics import OtelMetrics
+
+        listeners.append(OtelMetrics(environment, provider))
+    return Several(*listeners)

@@ -86,6 +86,8 @@ def _uncertain(run: TaskRun, operation: Operation, code: str, message: str) -> N
         {"key": operation.key, "code": code},
         uncertainty=uncertainty,
     )
+    state = "pending" if code == "OPERATION_PENDING" else "unknown"
+    run.runtime.telemetry.outcome(operation.kind, state)
 
 
 def _save_verdict(run: TaskRun, operation: Operation, verdict: Verdict, via: str) -> None:
@@ -97,6 +99,7 @@ def _save_verdict(run: TaskRun, operation: Operation, verdict: Verdict, via: str
     run.advance(
         stage, f"{operation.kind}-{verdict.state}", facts, intent=None, uncertainty=None, **changes
     )
+    run.runtime.telemetry.outcome(operation.kind, verdict.state)
 
 
 def _committed(checkpoint: Checkpoint, operation: Operation) -> tuple[Stage, dict[str, object]]:

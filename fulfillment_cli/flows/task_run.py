@@ -73,9 +73,12 @@ class TaskRun:
         self, stage: Stage, event: str, data: Mapping[str, Any] | None = None, **facts: Any
     ) -> None:
         """Save the next revision; see :meth:`RecoveryStore.advance` for what it raises."""
+        before = self.checkpoint.stage
         self.checkpoint = self.runtime.store.advance(
             self.checkpoint, self.lease, stage, event, data, **facts
         )
+        if stage is not before:
+            self.runtime.telemetry.moved(self.checkpoint.flow, before, stage)
         self.runtime.progress(event if event == stage else f"{event}: {stage}")
 
     def record(self, event: str, data: Mapping[str, Any]) -> None:
@@ -118,11 +121,15 @@ async def entered(runtime: Runtime, task_id: str, command: str) -> AsyncIterator
         TaskBusy: A living process holds it.
     """
     store = runtime.store
-    with runtime.telemetry.run(task_id, command, lambda: _first_trace(store, task_id)) as traced:
-        facts = {"command": command, "pid": os.getpid()} | traced.facts
+    with runtime.telemetry.run(task_id, command, lambda: _first_trace(store, task_id)) as told:
+        facts = {"command": command, "pid": os.getpid()} | told.facts
         async with _held(runtime, task_id, facts) as run:
-            yield run
-            traced.ended("fulfil.stage", run.checkpoint.stage.value)
+            told.ended("fulfil.flow", run.checkpoint.flow.value)
+            told.ended("fulfil.resumed", run.lease.token > 1)
+            try:
+                yield run
+            finally:
+                told.ended("fulfil.stage", run.checkpoint.stage.value)
 
 
 def _first_trace(store: RecoveryStore, task_id: str) -> str | None:

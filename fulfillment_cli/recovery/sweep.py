@@ -207,7 +207,10 @@ class Sweep:
                 # Again, under the lease: another sweep may have had it since we looked.
                 if not is_due(run.checkpoint, self._clock.timestamp()):
                     return outcome_of(run, found, "settled")
-                return await attempt(run, self._options.retry, self._stopping)
+                done = await attempt(run, self._options.retry, self._stopping)
+                code = None if done.issue is None else done.issue.code
+                runtime.telemetry.attempted(run.checkpoint.flow, done.result, code)
+                return done
         except Exception as error:  # noqa: BLE001 - one bad task must not end the sweep
             return self._not_done(one, path, task_id, found, _coded(error))
 
