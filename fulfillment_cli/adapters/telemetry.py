@@ -6,10 +6,14 @@ No order text, address or operation key is ever exported.
 from __future__ import annotations
 
 import asyncio
+import functools
 import importlib.util
+import logging
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, ExitStack, contextmanager
 from typing import Any
+
+log = logging.getLogger("fulfil.telemetry")
 
 TRACES, METRICS = "TRACES", "METRICS"
 """The signals, as the variables name them."""
@@ -168,12 +172,25 @@ def telemetry_for(environment: Mapping[str, str], provider: str) -> Telemetry:
     if not asked or not is_installed():
         return Telemetry()
     listeners: list[Telemetry] = []
-    if TRACES in asked:
+    for signal in asked:
+        try:
+            listeners.append(_listener(signal, environment, provider))
+        except Exception as error:  # noqa: BLE001 - a wrong variable must not end a run
+            _without(signal, f"{type(error).__name__}: {error}")
+    return Several(*listeners)
+
+
+def _listener(signal: str, environment: Mapping[str, str], provider: str) -> Telemetry:
+    if signal == TRACES:
         from fulfillment_cli.adapters.otel import OtelTraces
 
-        listeners.append(OtelTraces(environment, provider))
-    if METRICS in asked:
-        from fulfillment_cli.adapters.otel_metrics import OtelMetrics
+        return OtelTraces(environment, provider)
+    from fulfillment_cli.adapters.otel_metrics import OtelMetrics
 
-        listeners.append(OtelMetrics(environment, provider))
-    return Several(*listeners)
+    return OtelMetrics(environment, provider)
+
+
+@functools.cache
+def _without(signal: str, why: str) -> None:
+    """Said once: a sweep opens many directories."""
+    log.warning("No %s, by the OTEL_* variables: %s", signal.lower(), why)

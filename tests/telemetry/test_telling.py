@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+import asyncio
 import os
 import subprocess
 import sys
+import threading
 from pathlib import Path
 
 import pytest
 
+from fulfillment_cli.adapters.otel_export import Export
 from fulfillment_cli.adapters.telemetry import (
     METRICS,
     TRACES,
@@ -21,6 +24,8 @@ from tests.scripted_model import Reply, ScriptedModel, completion
 from tests.support import ROOT
 from tests.telemetry.conftest import ADDRESS, NEW, REQUEST, Fulfil
 from tests.telemetry.receiver import Receiver
+
+NOBODY = "http://127.0.0.1:9"
 
 
 def test_nothing_of_the_order_is_told(receiver: Receiver, fulfil: Fulfil) -> None:
@@ -87,12 +92,32 @@ def test_a_collector_that_does_not_answer_is_not_waited_for(
     assert "opentelemetry" not in done["stderr"].lower()
 
 
+async def test_an_export_that_does_not_come_back_is_waited_for_once() -> None:
+    """As where a name server does not answer, which no timeout of the exporter covers."""
+    asked: list[int] = []
+    ending = threading.Event()
+
+    def never_done(milliseconds: int) -> None:
+        asked.append(milliseconds)
+        ending.wait()
+
+    export = Export(never_done)
+    try:
+        async with asyncio.timeout(30):
+            await export.flush()
+            await export.flush()
+    finally:
+        ending.set()
+
+    assert asked == [1000]
+
+
 @pytest.mark.parametrize("signals", ["", "TRACES_", "METRICS_"])
 def test_a_collector_that_is_not_there_is_not_missed(
     fulfil: Fulfil, scripted: ScriptedModel, signals: str
 ) -> None:
     """Nor where the command fails: its exit status is its own."""
-    nobody = {f"OTEL_EXPORTER_OTLP_{signals}ENDPOINT": "http://127.0.0.1:9"}
+    nobody = {f"OTEL_EXPORTER_OTLP_{signals}ENDPOINT": NOBODY}
     done = fulfil("checkpoint", *NEW, env=nobody)
     scripted.script(then=lambda request: Reply({}, status=503))
     failed = fulfil("checkpoint", *NEW, status=4, env=nobody)
@@ -100,6 +125,17 @@ def test_a_collector_that_is_not_there_is_not_missed(
     assert done["result"]["stage"] == "reserved"
     assert all(line.startswith(("directory:", "continue:")) for line in done["stderr"].splitlines())
     assert failed["error"]["code"] == "MODEL_UNAVAILABLE"
+
+
+def test_a_variable_that_is_wrong_is_said_once(receiver: Receiver, fulfil: Fulfil) -> None:
+    """And the other signal is told."""
+    wrong = receiver.environment | {"OTEL_METRIC_EXPORT_INTERVAL": "0"}
+
+    done = fulfil("checkpoint", *NEW, env=wrong)
+
+    assert done["result"]["stage"] == "reserved"
+    assert done["stderr"].count("No metrics, by the OTEL_* variables: ValueError") == 1
+    assert receiver.named("run checkpoint")
 
 
 @pytest.mark.parametrize(
@@ -137,9 +173,6 @@ def test_each_signal_has_its_variables(
     fulfil("checkpoint", *NEW, env=env)
 
     assert {path for path, raw in receiver.raw.items() if raw} == told
-
-
-NOBODY = "http://127.0.0.1:9"
 
 
 @pytest.mark.parametrize(
@@ -219,7 +252,7 @@ def test_without_the_extra_the_doctor_says_so(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path, variable: str, name: str
 ) -> None:
     monkeypatch.setitem(sys.modules, "opentelemetry", None)  # as where it is not installed
-    monkeypatch.setenv(variable, "http://127.0.0.1:9")
+    monkeypatch.setenv(variable, NOBODY)
 
     assert type(telemetry_for(os.environ, "p")) is Telemetry
     found, _ = examine(tmp_path, None, None, None)
