@@ -182,7 +182,7 @@ class Runtime:
 
     async def _service(self) -> tuple[str, str]:
         if self.service_url is not None:
-            origin = self.settings.check_origin(self.service_url)
+            origin = self.settings.check_origin(self.service_url, bare=True)
             token = self.settings.secret(SERVICE_TOKEN_VARIABLE)
             if token is None:
                 raise UsageError(

@@ -10,7 +10,6 @@ import os
 from importlib.resources import files
 from pathlib import Path
 from typing import Annotated, Any, Literal
-from urllib.parse import urlsplit
 
 import yaml
 from dotenv import dotenv_values
@@ -25,30 +24,13 @@ from pydantic import (
 )
 
 from fulfillment_cli.domain.errors import UsageError
+from fulfillment_cli.domain.origin import is_bare, origin_of
 
 SERVICE_TOKEN_VARIABLE = "FULFIL_SERVICE_TOKEN"
 
 
 class _Section(BaseModel):
     model_config = ConfigDict(frozen=True, extra="forbid")
-
-
-def origin_of(url: str) -> str:
-    """Scheme, host and port of a URL, with the scheme's default port made explicit.
-
-    Raises:
-        ValueError: It is not an absolute http or https URL, or it carries credentials.
-    """
-    parts = urlsplit(url)
-    if parts.scheme not in ("http", "https") or not parts.hostname:
-        raise ValueError("must be an absolute http:// or https:// URL")
-    if parts.username is not None or parts.password is not None:
-        raise ValueError("must not carry credentials; use api_key_env")
-    if parts.port == 0:
-        raise ValueError("must not have port 0")
-    port = parts.port or (443 if parts.scheme == "https" else 80)
-    host = f"[{parts.hostname}]" if ":" in parts.hostname else parts.hostname
-    return f"{parts.scheme}://{host.lower()}:{port}"
 
 
 class LocalProvider(_Section):
@@ -110,7 +92,7 @@ class SandboxSettings(_Section):
     @classmethod
     def _origins(cls, value: tuple[str, ...]) -> tuple[str, ...]:
         for entry in value:
-            if urlsplit(entry).path not in ("", "/") or urlsplit(entry).query:
+            if not is_bare(entry):
                 raise ValueError(f"{entry!r} must be an origin (scheme://host:port) with no path")
         return tuple(origin_of(entry) for entry in value)
 
@@ -176,17 +158,22 @@ class Settings(_Section):
             self.check_origin(chosen.base_url)
         return chosen
 
-    def check_origin(self, url: str) -> str:
+    def check_origin(self, url: str, *, bare: bool = False) -> str:
         """Return the URL's origin.
+
+        Args:
+            bare: The URL may be nothing more than an origin.
 
         Raises:
             UsageError: ``NETWORK_NOT_ALLOWED`` if it is not in ``sandbox.network``; ``USAGE`` if
-                it is not a URL.
+                it is not a URL, or has a path that it may not have.
         """
         try:
             origin = origin_of(url)
         except ValueError as error:
             raise UsageError(f"{url!r} {error}.") from None
+        if bare and not is_bare(url):
+            raise UsageError(f"{url!r} must be an origin without a path, as {origin}.")
         if origin not in self.sandbox.network:
             raise UsageError(
                 f"{origin} is not in sandbox.network of {self.source}; nothing was sent.",

@@ -96,6 +96,8 @@ def unusable(path: str, error: sqlite3.Error | OSError) -> StartError:
     """The error for what SQLite or the system said when the database was opened or recovered."""
     if getattr(error, "sqlite_errorname", None) in _UNREADABLE:
         return _invalid(path, str(error))
+    if isinstance(error, IsADirectoryError):
+        return _invalid(path, f"{error.filename} is a directory")
     return StartError("DATABASE_UNAVAILABLE", f"{path} cannot be used: {error}")
 
 

@@ -9,7 +9,8 @@ import pytest
 import yaml
 
 from fulfillment_cli.domain.errors import UsageError
-from fulfillment_cli.settings import LocalProvider, RemoteProvider, load_settings, origin_of
+from fulfillment_cli.domain.origin import origin_of
+from fulfillment_cli.settings import LocalProvider, RemoteProvider, load_settings
 
 GOOD: dict[str, Any] = {
     "provider": "own",

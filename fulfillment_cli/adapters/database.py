@@ -65,6 +65,8 @@ def open_database(path: Path) -> sqlite3.Connection:
 
 
 def _check_version(path: Path) -> None:
+    if not path.is_file():  # opening a pipe would wait
+        raise UsageError(f"{path} is not a file.", code="DATABASE_INVALID")
     with path.open("rb") as file:
         header = file.read(100)
     if header[:16] != b"SQLite format 3\0":

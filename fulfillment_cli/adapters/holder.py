@@ -19,6 +19,13 @@ from filelock import FileLock, Timeout
 from fulfillment_cli.domain.errors import UsageError
 
 
+def in_the_way(path: Path) -> UsageError:
+    """The error where something that is no directory stands in the place of one of ours."""
+    return UsageError(
+        f"{path} is not a directory.", code="DIRECTORY_NOT_WRITABLE", hint="Move it away."
+    )
+
+
 class Holder:
     """This process's identity in one task directory; lock it once, then take leases in its name.
 
@@ -39,6 +46,8 @@ class Holder:
             self.path.parent.mkdir(mode=0o700, exist_ok=True)
             self._lock.acquire(timeout=0)
             self.inode = self.path.stat().st_ino
+        except FileExistsError:
+            raise in_the_way(self.path.parent) from None
         except OSError as error:
             raise UsageError(
                 f"{self.path.parent.parent} cannot be written ({error.strerror}).",

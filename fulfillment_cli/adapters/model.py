@@ -18,7 +18,8 @@ from fulfillment_cli.adapters.prompts import Question, SessionState, extraction,
 from fulfillment_cli.adapters.replies import read_object
 from fulfillment_cli.domain.errors import AnswerRefused
 from fulfillment_cli.domain.order import Order, SessionAnswer
-from fulfillment_cli.settings import LocalProvider, Settings, origin_of
+from fulfillment_cli.domain.origin import origin_of
+from fulfillment_cli.settings import LocalProvider, Settings
 
 if TYPE_CHECKING:
     from fulfillment_cli.adapters.model_client import ChatClient

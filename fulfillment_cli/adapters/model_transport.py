@@ -13,7 +13,7 @@ import httpx
 
 from fulfillment_cli.adapters.certificates import trusted_by
 from fulfillment_cli.domain.errors import ModelError, UsageError
-from fulfillment_cli.settings import origin_of
+from fulfillment_cli.domain.origin import origin_of
 from fulfillment_cli.version import __version__
 
 MAX_BODY_BYTES = 1_048_576
@@ -24,7 +24,7 @@ def http_client(origins: frozenset[str], key: str | None, timeout: float) -> htt
     """A client that talks to these origins only.
 
     Args:
-        origins: As :func:`~fulfillment_cli.settings.origin_of` writes them.
+        origins: As :func:`~fulfillment_cli.domain.origin.origin_of` writes them.
         key: The bearer token, or none.
         timeout: Seconds for each operation; the deadline over all of them is the caller's.
     """

@@ -113,10 +113,14 @@ def _start_error(error: dict[str, str], database: Path) -> FulfilError:
         return TaskBusy(f"Another process holds the ledger of {database.parent}.")
     if error["code"] == "DATABASE_MISSING":
         return UsageError(
-            f"{database} is missing; no new ledger is made for a task that has one.",
+            f"{database} is missing or empty; no new ledger is made for a task that has one.",
             code="LEDGER_MISMATCH",
         )
-    if error["code"] in ("DATABASE_INVALID", "FIXTURE_INVALID"):
+    if error["code"] == "FIXTURE_INVALID":
+        return UsageError(
+            error["message"], code="LEDGER_INVALID", hint="Restore fixture.json from a copy."
+        )
+    if error["code"] == "DATABASE_INVALID":
         return UsageError(error["message"], code="LEDGER_INVALID")
     return LedgerNotReached(f"The ledger service did not start: {error['message']}")
 

@@ -33,24 +33,24 @@ def read_bounded(path: Path, limit: int) -> bytes:
     try:
         descriptor = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)
     except FileNotFoundError:
-        raise SourceError(f"{path.name} is not there.", code="SOURCE_NOT_FOUND") from None
+        raise SourceError(f"{path} is not there.", code="SOURCE_NOT_FOUND") from None
     except OSError as error:
         reason = "is a symbolic link" if path.is_symlink() else error.strerror or "unreadable"
-        raise SourceError(f"{path.name}: {reason}.", code="SOURCE_INVALID") from None
+        raise SourceError(f"{path}: {reason}.", code="SOURCE_INVALID") from None
     status = os.fstat(descriptor)
     if not stat.S_ISREG(status.st_mode):
         os.close(descriptor)  # fdopen would refuse a directory with an error of its own
-        raise SourceError(f"{path.name} is not a regular file.", code="SOURCE_INVALID")
+        raise SourceError(f"{path} is not a regular file.", code="SOURCE_INVALID")
     try:
         status = os.fstat(descriptor)
         if not stat.S_ISREG(status.st_mode):
-            raise SourceError(f"{path.name} is not a regular file.", code="SOURCE_INVALID")
+            raise SourceError(f"{path} is not a regular file.", code="SOURCE_INVALID")
         with os.fdopen(descriptor, "rb", closefd=False) as file:
             # One byte more than allowed tells a file that grew since it was measured.
             content = file.read(limit + 1)
     except OSError as error:
         reason = error.strerror or "unreadable"
-        raise SourceError(f"{path.name}: {reason}.", code="SOURCE_INVALID") from None
+        raise SourceError(f"{path}: {reason}.", code="SOURCE_INVALID") from None
     finally:
         os.close(descriptor)
     size = max(status.st_size, len(content))

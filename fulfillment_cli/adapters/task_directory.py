@@ -13,6 +13,7 @@ from pathlib import Path
 from filelock import FileLock, Timeout
 from pydantic import Field, ValidationError
 
+from fulfillment_cli.adapters.holder import in_the_way
 from fulfillment_cli.domain.checkpoint import Checkpoint
 from fulfillment_cli.domain.errors import TaskBusy, UsageError
 from fulfillment_cli.domain.order import Frozen, JsonObject, Order, Policy
@@ -120,6 +121,8 @@ class TaskDirectory:
             return
         try:
             path.parent.mkdir(mode=0o700, exist_ok=True)
+        except FileExistsError:
+            raise in_the_way(path.parent) from None
         except OSError as error:
             raise UsageError(
                 f"{path.parent} cannot be made ({error.strerror}).", code="DIRECTORY_NOT_WRITABLE"

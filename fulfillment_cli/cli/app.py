@@ -17,7 +17,7 @@ import typer
 from typer.core import TyperCommand, TyperGroup
 from typer.main import get_command
 
-from fulfillment_cli.cli.running import Invocation, finish
+from fulfillment_cli.cli.running import Invocation, complete_streams, finish
 from fulfillment_cli.version import __version__
 
 
@@ -122,6 +122,7 @@ def _main(
 
 def run(arguments: Sequence[str]) -> int:
     """Run the command line and return its exit status; without arguments, show the help."""
+    complete_streams()
     invocation = Invocation(arguments, os.environ)
     words = list(arguments) or ["--help"]
     return finish(

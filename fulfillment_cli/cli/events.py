@@ -4,17 +4,15 @@ from __future__ import annotations
 
 import asyncio
 import json
-import os
 import select
 import sys
 from collections.abc import Callable
-from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Literal
 
 import typer
 
-from fulfillment_cli.cli.running import Invocation
+from fulfillment_cli.cli.running import Invocation, abandon_stdout
 from fulfillment_cli.domain.errors import TaskNotFound, UsageError
 from fulfillment_cli.recovery.directories import DEFAULT_ROOT, find_directories
 from fulfillment_cli.report import Report
@@ -78,13 +76,7 @@ async def _stream(
                 break
             await asyncio.sleep(POLL_SECONDS)
     except BrokenPipeError:
-        # The reader has what it wanted; nothing more may be written, not even at the exit.
-        with suppress(OSError):
-            null = os.open(os.devnull, os.O_WRONLY)
-            os.dup2(null, sys.stdout.fileno())
-            os.close(null)
-    finally:
-        outbox.close()
+        abandon_stdout()  # the reader has what it wanted
     return Report({}, ())
 
 

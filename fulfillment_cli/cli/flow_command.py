@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Mapping
-from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from fulfillment_cli.cli.next_command import command_line, next_command
@@ -21,7 +20,6 @@ if TYPE_CHECKING:
     from fulfillment_cli.cli.running import Invocation
     from fulfillment_cli.domain.stages import Flow
     from fulfillment_cli.flows.task_run import FlowResult
-    from fulfillment_cli.runtime import Runtime
     from fulfillment_cli.settings import Settings
 
 RunFlow = Callable[..., Awaitable["FlowResult"]]
@@ -44,21 +42,23 @@ def run_flow(
     """
     if options.quiet and options.verbose:
         raise UsageError("--quiet and --verbose exclude each other.")
-    return options.invocation.run(_run(options, flow, function, policy or {}, others))
+    # Files of the user's may be pipes that nobody writes to: they are read before there is an event
+    # loop, which a signal could not interrupt while it waits.
+    settings = load_settings(options.config, options.env_file)
+    target = find_target(options, flow, settings)
+    _announce(options.invocation, settings, target, command_line(flow, target.place(options)))
+    return options.invocation.run(_run(options, settings, target, function, policy or {}, others))
 
 
 async def _run(
     options: FlowOptions,
-    flow: Flow,
+    settings: Settings,
+    target: Target,
     function: RunFlow,
     policy: Mapping[str, tuple[str, Any]],
     others: dict[str, Any],
 ) -> Report:
-    invocation = options.invocation
-    settings = load_settings(options.config, options.env_file)
-    target = find_target(options, flow, settings)
-    place = target.place(options)
-    _announce(invocation, settings, target, command_line(flow, place))
+    invocation, place = options.invocation, target.place(options)
     with Progress(invocation) as progress:
         async with open_runtime(
             target.directory,
@@ -70,7 +70,8 @@ async def _run(
             progress=progress,
             details=invocation.verbose,
         ) as runtime:
-            target = _against_what_is_there(runtime, options, target)
+            if target.request is not None and find(runtime, target.task) is None:
+                require_own_task_id(options)
             given = {
                 parameter: value
                 for parameter, (name, value) in policy.items()
@@ -101,16 +102,6 @@ def _announce(invocation: Invocation, settings: Settings, target: Target, follow
     if target.new_directory:
         invocation.say(f"directory: {printable(str(target.directory))}")
         invocation.say(f"continue: {printable(following)}")
-
-
-def _against_what_is_there(runtime: Runtime, options: FlowOptions, target: Target) -> Target:
-    """Compare what was asked for with the tasks of a directory that is there."""
-    if target.new_directory or target.request is None:
-        return target
-    if find(runtime, target.task) is None:
-        require_own_task_id(options)
-        return target
-    return replace(target, request=None) if target.optional else target
 
 
 def _texts(target: Target) -> dict[str, Any]:

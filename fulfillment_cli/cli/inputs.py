@@ -34,6 +34,8 @@ def read_request(path: str) -> bytes:
                 f"Standard input has more than {MAX_SOURCE_BYTES} bytes.", code="REQUEST_INVALID"
             )
         return content
+    if not path:
+        raise UsageError("--request is empty.", code="REQUEST_INVALID")
     try:
         return read_bounded(Path(path), MAX_SOURCE_BYTES)
     except SourceError as error:
@@ -48,7 +50,10 @@ def read_inventory(path: Path) -> dict[str, int]:
     """
     text = _read_text(path)
     is_json = text.lstrip()[:1] in ("{", "[")
-    return _checked(path, _json_rows(path, text) if is_json else _csv_rows(path, text))
+    stock = _checked(path, _json_rows(path, text) if is_json else _csv_rows(path, text))
+    if not stock:
+        raise _invalid(path, "names no sku")
+    return stock
 
 
 def _read_text(path: Path) -> str:

@@ -59,7 +59,7 @@ def review(
             raise UsageError("--actor and --reason go with --action.", hint=_EXAMPLE)
         if directory is not None and root is not None:
             raise UsageError("Give either ROOT or --directory.")
-        return options.invocation.run(_list(options, settings, directory or root, task))
+        return _list(options, directory or root, task)
     if directory is None or actor is None or reason is None:
         raise UsageError("--action needs --directory, --actor and --reason.", hint=_EXAMPLE)
     from fulfillment_cli.recovery.review import Action, Decision
@@ -70,16 +70,14 @@ def review(
     )
 
 
-async def _list(
-    options: RecoveryOptions, settings: Settings, root: Path | None, task: str | None
-) -> Report:
+def _list(options: RecoveryOptions, root: Path | None, task: str | None) -> Report:
     from fulfillment_cli.adapters.clock import Clock
     from fulfillment_cli.recovery.directories import find_directories
     from fulfillment_cli.recovery.waiting import waiting_in
 
     found: list[Waiting] = []
     for directory in find_directories(root or DEFAULT_ROOT):
-        found += await waiting_in(directory, settings, Clock())
+        found += waiting_in(directory, Clock())
     if task is not None:
         found = [item for item in found if item.task == task]
     found.sort(key=lambda item: -(item.age or 0))

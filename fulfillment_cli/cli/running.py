@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import os
 import signal
 import sys
@@ -106,6 +107,23 @@ class Invocation:
             self.signals.cancel = None
 
 
+def complete_streams() -> None:
+    """Give a process that was started without one of its three streams a stream to nowhere.
+
+    What is opened first would get its descriptor, and ``print`` writes to stdout where there is no
+    stderr.
+    """
+    for descriptor, name, mode in ((0, "stdin", "r"), (1, "stdout", "w"), (2, "stderr", "w")):
+        if getattr(sys, name) is not None:
+            continue
+        with suppress(OSError):
+            null = os.open(os.devnull, os.O_RDWR)
+            if null != descriptor:
+                os.dup2(null, descriptor, inheritable=True)
+                os.close(null)
+            setattr(sys, name, open(descriptor, mode, encoding="utf-8", closefd=False))  # noqa: SIM115
+
+
 def finish(invocation: Invocation, call: Callable[[], Report | int | None]) -> int:
     """Call a command, show its report or its error, and return the exit status.
 
@@ -136,20 +154,28 @@ def _show(invocation: Invocation, report: Report) -> int:
         abandon_stdout()  # the reader has what it wanted
     except OSError as error:
         abandon_stdout()
-        say(f"error INTERNAL: The result could not be written ({error.strerror}).")
+        if report.failed:
+            show(report, as_json=False, quiet=invocation.quiet)  # an error is more than its form
+        say(f"error INTERNAL: The output could not be written ({error.strerror}).")
         return report.exit_status or 1
     return report.exit_status
 
 
 def _show_error(invocation: Invocation, error: BaseException) -> int:
     from fulfillment_cli.domain.codes import EXIT_UNFINISHED
-    from fulfillment_cli.domain.errors import UsageError
+    from fulfillment_cli.domain.errors import FulfilError, UsageError
     from fulfillment_cli.report import error_report
 
     known = _as_known(error)
     status = known.exit_status
     if isinstance(error, Interrupted | KeyboardInterrupt):
         status = 128 + (error.number if isinstance(error, Interrupted) else signal.SIGINT)
+    if known.code == "INTERRUPTED" and invocation.continue_with is None:
+        known = FulfilError(
+            "Interrupted; what was saved stays.",
+            code=known.code,
+            hint="Run the same command again.",
+        )
     if invocation.verbose and not isinstance(known, UsageError):
         say("".join(traceback.format_exception(error)).rstrip())
     unfinished = status == EXIT_UNFINISHED or known.code == "INTERRUPTED"
@@ -166,11 +192,17 @@ def _as_known(error: BaseException) -> FulfilError:
     if isinstance(error, typer.TyperException):
         context = getattr(error, "ctx", None)
         command = context.command_path if context is not None else "fulfil"
-        message = " ".join(error.format_message().split())
+        message = " ".join(error.format_message().split()).replace("Value error, ", "")
         stop = "" if message.endswith((".", "?", "!", ")")) else "."
         return UsageError(message + stop, hint=f"See `{command} --help`.")
     if isinstance(error, Interrupted | KeyboardInterrupt | typer.Abort):
         return FulfilError(code="INTERRUPTED")
+    if isinstance(error, OSError) and error.filename is None and error.errno == errno.ENOSPC:
+        # Typer's own output: help, version.
+        abandon_stdout()
+        return FulfilError(
+            f"The output could not be written ({error.strerror}).", hint="Write it elsewhere."
+        )
     return FulfilError(f"{type(error).__name__}: {error}" if str(error) else type(error).__name__)
 
 

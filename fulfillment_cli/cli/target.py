@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import os
 import secrets
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from fulfillment_cli.adapters.looking import open_to_look
 from fulfillment_cli.cli.inputs import read_inventory, read_request
 from fulfillment_cli.cli.new_order import new_order
 from fulfillment_cli.cli.next_command import DEFAULT_TASK, Place
@@ -29,8 +31,6 @@ class Target:
     Attributes:
         new_directory: It is made by this command.
         request: Order text of a task to be made; none where none was given.
-        optional: The request came from the environment: a default for a new task, nothing that a
-            task that is there would have to agree with.
         stock, faults: Of a ledger to be made.
     """
 
@@ -38,7 +38,6 @@ class Target:
     task: str
     new_directory: bool = False
     request: bytes | None = None
-    optional: bool = False
     expected: Order | None = None
     stock: dict[str, int] | None = None
     faults: dict[str, bool | int] | None = None
@@ -98,6 +97,8 @@ def _begun(directory: Path) -> bool:
 
 def _new_directory(options: FlowOptions, flow: Flow, settings: Settings, task: str) -> Target:
     require_own_task_id(options)
+    if not os.access(PARENT if os.path.lexists(PARENT) else ".", os.W_OK | os.X_OK):
+        raise UsageError(f"{Path.cwd()} cannot be written.", code="DIRECTORY_NOT_WRITABLE")
     directory = Path.cwd() / PARENT / f"cli-{secrets.token_hex(4)}"
     target = Target(directory, task, new_directory=True)
     if options.request is not None:
@@ -128,7 +129,7 @@ def _with_request(options: FlowOptions, flow: Flow, settings: Settings, target: 
     if options.service_url is not None:
         require_own_task_id(options)
         _refuse_typed(options, "A ledger at --service-url has its own stock and faults")
-        settings.check_origin(options.service_url)
+        settings.check_origin(options.service_url, bare=True)
         stock, faults = None, {}
     elif options.inventory is None:
         raise UsageError(
@@ -152,8 +153,22 @@ def _with_request(options: FlowOptions, flow: Flow, settings: Settings, target: 
 
 def _in_existing(options: FlowOptions, directory: Path, task: str) -> Target:
     _refuse_typed(options, f"{directory} has its ledger already")
-    request = None if options.request is None else read_request(options.request)
-    return Target(directory, task, request=request, optional="request" not in options.typed)
+    if options.request is None:
+        return Target(directory, task)
+    # From the environment it is a default for new tasks, nothing that one which is there would have
+    # to agree with.
+    if "request" not in options.typed and _has_task(directory, task):
+        return Target(directory, task)
+    return Target(directory, task, request=read_request(options.request))
+
+
+def _has_task(directory: Path, task: str) -> bool:
+    try:
+        with open_to_look(directory) as store:
+            store.load(task)
+    except TaskNotFound:
+        return False
+    return True
 
 
 def _refuse_typed(options: FlowOptions, reason: str) -> None:

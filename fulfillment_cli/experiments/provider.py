@@ -16,12 +16,12 @@ from typing import Any
 import yaml
 
 from fulfillment_cli.domain.order import JsonObject
+from fulfillment_cli.domain.origin import origin_of
 from fulfillment_cli.settings import (
     LocalProvider,
     RemoteProvider,
     Settings,
     load_settings,
-    origin_of,
 )
 
 KEY_VARIABLE = "FULFIL_EXPERIMENT_MODEL_KEY"

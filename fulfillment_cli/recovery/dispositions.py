@@ -29,17 +29,19 @@ class Disposition(StrEnum):
     SKIP = "skip"
     """It belongs to another ledger than the one at hand."""
     CONFIGURE = "configure"
-    """Configuration or credentials; said once, uses no attempt."""
+    """Configuration, credentials or permissions; said once, uses no attempt."""
     BROKEN = "broken"
     """Its database cannot be used, so that nothing can be saved about it either."""
 
 
-_BROKEN_CODES = frozenset({"DATABASE_INVALID", "LEDGER_INVALID", "DIRECTORY_NOT_WRITABLE"})
+_BROKEN_CODES = frozenset({"DATABASE_INVALID", "LEDGER_INVALID"})
 _POISON_CODES = frozenset({"TRANSITION_REFUSED", "INTERNAL", "TASK_ID_INVALID"})
 
 
 def disposition(error: FulfilError) -> Disposition:
     """Classify an error of one attempt."""
+    if error.code == "DIRECTORY_NOT_WRITABLE":
+        return Disposition.CONFIGURE
     if error.code in _BROKEN_CODES or isinstance(error, StoreError | SourceError):
         return Disposition.BROKEN
     if isinstance(error, Contention | TaskNotFound):

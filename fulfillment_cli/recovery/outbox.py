@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterator
 from pathlib import Path
 
-from fulfillment_cli.adapters.checkpoint_reader import FILE_NAME, CheckpointReader
+from fulfillment_cli.adapters.checkpoint_reader import FILE_NAME
+from fulfillment_cli.adapters.looking import open_to_look
 
 PAGE = 1000
 
@@ -26,7 +27,6 @@ class Outbox:
         self._first = after
         self._task = task
         self._last: dict[Path, int] = {}
-        self._stores: dict[Path, CheckpointReader] = {}
 
     def read(self, directory: Path) -> Iterator[dict[str, object]]:
         """What was appended since the last call.
@@ -34,21 +34,14 @@ class Outbox:
         Raises:
             UsageError: ``DATABASE_INVALID``.
         """
-        if directory not in self._stores:
-            if not (directory / FILE_NAME).exists():
-                return
-            self._stores[directory] = CheckpointReader(directory)
-        store = self._stores[directory]
-        while True:
-            last = self._last.get(directory, self._first)
-            page = store.events(last, self._task, PAGE)
-            for event in page:
-                self._last[directory] = event.seq
-                yield event.to_json()
-            if len(page) < PAGE:
-                return
-
-    def close(self) -> None:
-        """Close the databases."""
-        for store in self._stores.values():
-            store.close()
+        if not (directory / FILE_NAME).exists():
+            return
+        with open_to_look(directory) as store:
+            while True:
+                last = self._last.get(directory, self._first)
+                page = store.events(last, self._task, PAGE)
+                for event in page:
+                    self._last[directory] = event.seq
+                    yield event.to_json()
+                if len(page) < PAGE:
+                    return

@@ -14,6 +14,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from fulfillment_cli.adapters.clock import Clock, to_timestamp
+from fulfillment_cli.adapters.looking import open_to_look
 from fulfillment_cli.adapters.task_queue import Standing
 from fulfillment_cli.domain.errors import FulfilError, LedgerError, StoreError
 from fulfillment_cli.domain.order import Issue
@@ -127,7 +128,7 @@ class Sweep:
                     if self._has_its_ledger(runtime):
                         ids = runtime.store.recoverable_ids(_ALL, ledger_id)
         except FulfilError as error:
-            one.broken += 1
+            one.broken += disposition(error) is Disposition.BROKEN
             _tell(one, str(directory), error, logging.ERROR)
             return []
         for stage, count in standing.due_by_stage.items():
@@ -249,8 +250,9 @@ class Sweep:
             with suppress(FulfilError):  # told when it was looked at
                 async with self._open(directory) as runtime:
                     one.begun += self._to_make(runtime) is not None
-                    if runtime.has_tasks:
-                        one.left += runtime.store.standing()
+            # Also where it cannot be written.
+            with suppress(FulfilError), open_to_look(directory, self._clock) as store:
+                one.left += store.standing()
 
     def _open(
         self, directory: Path, model: SharedModel | None = None

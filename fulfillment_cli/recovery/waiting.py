@@ -6,12 +6,11 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from fulfillment_cli.adapters.clock import Clock, from_timestamp
+from fulfillment_cli.adapters.looking import open_to_look
 from fulfillment_cli.domain.checkpoint import Checkpoint
-from fulfillment_cli.domain.errors import FulfilError
+from fulfillment_cli.domain.errors import FulfilError, TaskNotFound
 from fulfillment_cli.domain.order import Issue, JsonObject
 from fulfillment_cli.domain.stages import Stage
-from fulfillment_cli.runtime import open_runtime
-from fulfillment_cli.settings import Settings
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,18 +51,18 @@ class Waiting:
         }
 
 
-async def waiting_in(directory: Path, settings: Settings, clock: Clock) -> list[Waiting]:
-    """What waits in one directory, the oldest update first; starts nothing."""
+def waiting_in(directory: Path, clock: Clock) -> list[Waiting]:
+    """What waits in one directory, the oldest update first; starts and writes nothing."""
     found: list[Waiting] = []
     try:
-        async with open_runtime(directory, settings=settings, clock=clock) as runtime:
-            if not runtime.has_tasks:
-                return []
-            for task_id in runtime.store.ids_for_review():
+        with open_to_look(directory, clock) as store:
+            for task_id in store.ids_for_review():
                 try:
-                    found.append(_item(directory, runtime.store.load(task_id), clock.now()))
+                    found.append(_item(directory, store.load(task_id), clock.now()))
                 except FulfilError as error:
                     found.append(_damaged(directory, error, task_id))
+    except TaskNotFound:
+        return []
     except FulfilError as error:
         found.append(_damaged(directory, error))
     return found

@@ -140,3 +140,50 @@ def test_a_database_that_is_none_stays_as_it_is(cli: Cli) -> None:
 
     assert (done.status, done.code) == (2, "DATABASE_INVALID")
     assert database.read_bytes() == b"not a database"
+
+
+def test_recovery_leaves_a_directory_that_cannot_be_written(open_cli: Cli) -> None:
+    """It is neither damaged nor done: nothing is wrong with it that a person would decide."""
+    open_cli.json("checkpoint", "--stop-after", "prepared")
+    root = open_cli.directory / ".fulfil-tasks"
+    (directory,) = root.iterdir()
+    open_cli.json("checkpoint", "--directory", directory, "--stop-after", "prepared")
+    with closing(sqlite3.connect(directory / "tasks.sqlite")) as database, database:
+        database.execute("UPDATE tasks SET document = json_set(document, '$.goal', 'completed')")
+    for path in [root, *root.rglob("*")]:
+        path.chmod(0o555 if path.is_dir() else 0o444)
+
+    swept = as_nobody(open_cli, "recover", "--output", "json")
+    review = as_nobody(open_cli, "review", "--output", "json")
+    events = as_nobody(open_cli, "events", directory, "--output", "jsonl")
+
+    assert (swept.status, swept.json["left"]["unfinished"]) == (4, 1), swept
+    assert [problem["code"] for problem in swept.json["problems"]] == ["DIRECTORY_NOT_WRITABLE"]
+    assert (review.status, review.json["waiting"]) == (0, [])
+    assert (events.status, '"created"' in events.stdout.splitlines()[0]) == (0, True)
+
+
+@pytest.mark.parametrize(
+    ("name", "code"),
+    [
+        ("tasks.sqlite", "DATABASE_INVALID"),
+        ("service.sqlite", "LEDGER_INVALID"),
+        ("service.sqlite.lock", "LEDGER_INVALID"),
+        (".holders", "DIRECTORY_NOT_WRITABLE"),
+        ("results", "DIRECTORY_NOT_WRITABLE"),
+    ],
+)
+def test_something_else_in_the_place_of_a_file_of_ours(cli: Cli, name: str, code: str) -> None:
+    directory = Path(cli.json("checkpoint")["directory"])
+    path = directory / name
+    if path.is_dir():
+        shutil.rmtree(path)
+        path.write_text("")
+    else:
+        path.unlink()
+        path.mkdir()
+
+    done = cli.run("checkpoint", "--directory", directory, "--output", "json")
+
+    assert (done.status, done.code) == (2, code), done
+    assert name in done.json["error"]["message"]

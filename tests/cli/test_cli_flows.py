@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from pathlib import Path
 from typing import Any
 
@@ -318,13 +319,20 @@ def test_options_from_the_environment(cli: Cli) -> None:
     assert done.json["checkpoint"]["selectedSource"] == "backup"
 
 
-def test_an_order_from_the_environment_is_no_claim_about_a_task_that_is_there(cli: Cli) -> None:
+@pytest.mark.parametrize("request_from", ["order.txt", "nowhere.txt", "-"])
+def test_an_order_from_the_environment_is_no_claim_about_a_task_that_is_there(
+    cli: Cli, request_from: str
+) -> None:
     directory = cli.json("checkpoint")["directory"]
     (cli.directory / "order.txt").write_text("another text")
 
+    reading, writing = os.pipe()  # whoever reads this waits for ever
     done = cli.run(
         *("checkpoint", "--directory", directory, "--output", "json"),
-        env={"FULFIL_REQUEST": "order.txt", "FULFIL_INVENTORY": "nowhere.csv"},
+        env={"FULFIL_REQUEST": request_from, "FULFIL_INVENTORY": "nowhere.csv"},
+        stdin=reading,
     )
+    os.close(reading)
+    os.close(writing)
 
     assert done.json["result"]["stage"] == "completed"

@@ -13,7 +13,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.cli.conftest import DEADLINE, ROOT, Cli, the_directory
+from tests.cli.conftest import DEADLINE, ROOT, Cli, Done, the_directory
 
 ANSI = re.compile(r"\x1b\[")
 
@@ -169,6 +169,50 @@ def test_a_result_that_cannot_be_written_is_an_error(cli: Cli) -> None:
     assert (done.status, done.code) == (1, "INTERNAL")
     assert "Traceback" not in done.stderr
     assert cli.json("checkpoint", "--directory", directory)["result"]["stage"] == "completed"
+
+
+def test_an_error_is_told_also_where_stdout_is_full(cli: Cli) -> None:
+    with Path("/dev/full").open("w") as full:
+        done = cli.run("checkpoint", "--bogus", "--output", "json", stdout=full)
+
+    assert done.status == 2
+    assert "error USAGE: No such option: --bogus" in done.stderr
+
+
+@pytest.mark.parametrize("option", ["--help", "--version"])
+def test_help_that_cannot_be_written_is_no_bug(cli: Cli, option: str) -> None:
+    with Path("/dev/full").open("w") as full:
+        done = cli.run(option, stdout=full)
+
+    assert done.status == 1
+    assert "could not be written" in done.stderr
+    assert "report it" not in done.stderr
+
+
+def closed(cli: Cli, *descriptors: int) -> Done:
+    """A new task, by a process that is started without these streams."""
+    return cli.run(
+        *("checkpoint", "--output", "json"),
+        preexec_fn=lambda: [os.close(descriptor) for descriptor in descriptors],
+    )
+
+
+@pytest.mark.parametrize("descriptors", [(0,), (2,), (0, 2)])
+def test_a_stream_that_is_not_there_is_not_missed(cli: Cli, descriptors: tuple[int, ...]) -> None:
+    done = closed(cli, *descriptors)
+
+    assert (done.status, done.json["result"]["stage"]) == (0, "reserved")
+
+
+def test_a_request_from_a_stdin_that_is_not_there(cli: Cli) -> None:
+    (cli.directory / "stock.csv").write_text("sku,quantity\nSKU-1,10\n")
+
+    done = cli.run(
+        *("checkpoint", "--request", "-", "--inventory", "stock.csv"),
+        preexec_fn=lambda: os.close(0),
+    )
+
+    assert (done.status, done.code) == (2, "REQUEST_INVALID")
 
 
 def test_text_that_the_terminal_cannot_show_is_escaped(cli: Cli) -> None:

@@ -214,3 +214,36 @@ def test_two_decisions_at_once(cli: Cli) -> None:
     assert won[0].json["result"]["stage"] == (
         "completed" if approval["decision"] == "approve" else "rejected"
     )
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+@pytest.mark.parametrize("waits_for", ["--inventory", "--config", "--request"])
+def test_a_signal_ends_the_wait_for_a_pipe_that_nobody_writes_to(
+    cli: Cli, waits_for: str, number: signal.Signals
+) -> None:
+    os.mkfifo(cli.directory / "pipe")
+    (cli.directory / "order.txt").write_text("2 of SKU-1 to Dock-North, please.\n")
+    (cli.directory / "stock.csv").write_text("sku,quantity\nSKU-1,10\n")
+    reading, writing = os.pipe()
+    options = {"--request": "order.txt", "--inventory": "stock.csv"}
+    options |= {waits_for: "-" if waits_for == "--request" else "pipe"}
+    words = [word for option in options.items() for word in option]
+    process = cli.start("checkpoint", *words, "--output", "json", stdin=reading)
+    asleep = 0
+
+    def waits() -> bool:
+        """It sleeps, as often as it is looked at: it has started, and stands in that call."""
+        nonlocal asleep
+        state = Path(f"/proc/{process.pid}/stat").read_text().rpartition(")")[2].split()[0]
+        asleep = asleep + 1 if state == "S" else 0
+        return asleep >= 40
+
+    until(waits, "it waits")
+
+    process.send_signal(number)
+    done = cli.end(process)
+    os.close(reading)
+    os.close(writing)
+
+    assert (done.status, done.code) == (128 + number, "INTERRUPTED")
+    assert not (cli.directory / ".fulfil-tasks").exists()

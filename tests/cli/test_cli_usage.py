@@ -96,6 +96,17 @@ CASES: dict[str, tuple[str, list[str]]] = {
             *("--service-url", "http://ledger.example:80"),
         ],
     ),
+    "ledger with a path": (
+        "USAGE",
+        [
+            *("checkpoint", "--task", "t", "--request", "order.txt"),
+            *("--service-url", "http://ledger.example/path"),
+        ],
+    ),
+    "request that is an unset variable": (
+        "REQUEST_INVALID",
+        ["checkpoint", "--request", "", "--inventory", "stock.csv"],
+    ),
     "no such configuration": ("CONFIG_NOT_FOUND", ["checkpoint", "--config", "nowhere.yaml"]),
     "no such env file": ("CONFIG_NOT_FOUND", ["checkpoint", "--env-file", "nowhere.env"]),
     "configuration with a typo": ("CONFIG_INVALID", ["checkpoint", "--config", "typo.yaml"]),

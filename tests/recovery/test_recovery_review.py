@@ -17,7 +17,6 @@ from fulfillment_cli.flows.pause import run_pause
 from fulfillment_cli.flows.retry import run_retry
 from fulfillment_cli.recovery.review import Action, Decision, act
 from fulfillment_cli.recovery.waiting import waiting_in
-from fulfillment_cli.settings import Settings
 from tests.scripted_model import Reply, ScriptedModel
 from tests.support import TEXT, Child, Shop, rows, run_review
 
@@ -63,8 +62,7 @@ async def test_the_list_tells_kind_reason_and_age(
     scripted.script(Reply({}, 503))
     await sweep(max_attempts=1)
     shop.clock.advance(100)
-    settings = Settings.model_validate(shop.config())
-    found = await waiting_in(shop.directory, settings, shop.clock)
+    found = waiting_in(shop.directory, shop.clock)
     assert [(item.task, item.kind, item.issue.code) for item in found] == [
         ("task", "needs-review", "COMPENSATION_RELEASE_REJECTED"),
         ("paused", "paused", "APPROVAL_EXPIRED"),
@@ -255,6 +253,5 @@ async def test_words_that_are_refused(shop: Shop, decision: Decision) -> None:
 
 async def test_a_damaged_directory_is_listed(tmp_path: Path, shop: Shop) -> None:
     (tmp_path / "tasks.sqlite").write_bytes(b"junk")
-    settings = Settings.model_validate(shop.config())
-    (found,) = await waiting_in(tmp_path, settings, shop.clock)
+    (found,) = waiting_in(tmp_path, shop.clock)
     assert (found.kind, found.issue.code) == ("damaged", "DATABASE_INVALID")
