@@ -203,6 +203,15 @@ def test_a_page_needs_nothing_else(made: Made) -> None:
     assert "default-src 'none'" in text
 
 
+def test_every_bar_stands_in_the_legend(made: Made) -> None:
+    drawn = set()
+    for name in NAMES:
+        page = render(whole_story(made[name]))
+        drawn |= set(re.findall(r'class="bar (\w+)"', page))
+        assert drawn <= set(re.findall(r'class="key bar (\w+)"', page))
+    assert drawn >= {"work", "gone", "read", "ask", "send", "deadline", "wait"}
+
+
 def test_lanes_are_in_the_order_of_time(made: Made) -> None:
     for name in NAMES:
         story = whole_story(made[name])
