@@ -179,8 +179,9 @@ def test_a_directory_without_a_database_holds_no_tasks(tmp_path: Path) -> None:
 
 def test_a_directory_in_the_databases_place_is_a_coded_error(tmp_path: Path) -> None:
     (tmp_path / "tasks.sqlite").mkdir()
-    with pytest.raises(StoreError):
+    with pytest.raises(UsageError) as caught:
         RecoveryStore(tmp_path)
+    assert caught.value.code == "DATABASE_INVALID"
 
 
 @pytest.mark.parametrize(

@@ -57,10 +57,11 @@ def test_a_foreign_file_stops_the_start(start: Start, tmp_path: Path) -> None:
     assert (tmp_path / "service.sqlite").read_bytes() == b"my diary"
 
 
-def test_a_directory_in_the_place_of_the_database(start: Start, tmp_path: Path) -> None:
-    (tmp_path / "service.sqlite").mkdir()
+@pytest.mark.parametrize("name", ["service.sqlite", "service.sqlite.lock"])
+def test_a_directory_in_the_place_of_the_database(start: Start, tmp_path: Path, name: str) -> None:
+    (tmp_path / name).mkdir()
     service = start()
-    assert service.ready["error"]["code"] == "DATABASE_UNAVAILABLE"
+    assert service.ready["error"]["code"] == "DATABASE_INVALID"
     assert service.wait() == 2
 
 
