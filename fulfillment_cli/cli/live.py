@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import os
-import sys
 from types import TracebackType
 from typing import TYPE_CHECKING, Self
 
@@ -26,9 +24,7 @@ class LiveTable:
         self._headings = headings
         self._rows: dict[str, tuple[str, ...]] = {}
         self._live: Live | None = None
-        self._draws = (
-            not invocation.quiet and sys.stderr.isatty() and os.environ.get("TERM") != "dumb"
-        )
+        self._draws = invocation.watched
 
     def start(self, name: str) -> None:
         """Show that a row's work has begun."""

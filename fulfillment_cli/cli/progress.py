@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import logging
-import os
-import sys
 import time
 from contextlib import suppress
 from types import TracebackType
@@ -22,13 +20,7 @@ class Progress:
 
     def __init__(self, invocation: Invocation) -> None:
         self._invocation = invocation
-        self._spins = (
-            not invocation.quiet
-            and not invocation.verbose
-            and sys.stderr is not None
-            and sys.stderr.isatty()
-            and os.environ.get("TERM") != "dumb"
-        )
+        self._spins = invocation.watched and not invocation.verbose
         self._status: Status | None = None
 
     def __call__(self, message: str) -> None:

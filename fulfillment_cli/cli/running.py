@@ -74,6 +74,11 @@ class Invocation:
         """Speak as the options say, now that they are parsed."""
         self.json, self.quiet, self.verbose = json, quiet, verbose
 
+    @property
+    def watched(self) -> bool:
+        """Whether somebody looks at stderr, on a terminal that can draw over its lines."""
+        return not self.quiet and sys.stderr.isatty() and os.environ.get("TERM") != "dumb"
+
     def say(self, line: str) -> None:
         """One line on stderr for whoever watches; not with ``--quiet``."""
         if not self.quiet:
