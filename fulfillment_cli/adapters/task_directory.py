@@ -89,6 +89,14 @@ class TaskDirectory:
         """Save a request text; durable when it returns."""
         write_durably(self.source(task_id), content)
 
+    def remove_source(self, task_id: str) -> None:
+        """Remove a request text that no row names; durable when it returns."""
+        try:
+            self.source(task_id).unlink(missing_ok=True)
+            _sync_directory(self.path)
+        except OSError as error:
+            raise _not_writable(self.path, error) from None
+
     def write_fixture(self, fixture: Fixture) -> None:
         """Save what the directory is made from; durable when it returns."""
         write_durably(self.fixture_path, _pretty(fixture.to_json()))
@@ -169,10 +177,7 @@ def _try_lock(lock: FileLock) -> bool:
     except Timeout:
         return False
     except OSError as error:
-        path = Path(lock.lock_file).parent
-        raise UsageError(
-            f"{path} cannot be written ({error.strerror}).", code="DIRECTORY_NOT_WRITABLE"
-        ) from None
+        raise _not_writable(Path(lock.lock_file).parent, error) from None
     return True
 
 
@@ -200,9 +205,13 @@ def write_durably(path: Path, content: bytes) -> None:
             raise
         _sync_directory(path.parent)
     except OSError as error:
-        raise UsageError(
-            f"{path} cannot be written ({error.strerror}).", code="DIRECTORY_NOT_WRITABLE"
-        ) from None
+        raise _not_writable(path, error) from None
+
+
+def _not_writable(path: Path, error: OSError) -> UsageError:
+    return UsageError(
+        f"{path} cannot be written ({error.strerror}).", code="DIRECTORY_NOT_WRITABLE"
+    )
 
 
 def _sync_directory(path: Path) -> None:

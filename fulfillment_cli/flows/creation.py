@@ -107,13 +107,10 @@ def _check_same(existing: Checkpoint, new: NewTask) -> None:
 
 
 async def _create(runtime: Runtime, task_id: str, new: NewTask | None) -> Checkpoint:
-    files = runtime.directory
     if new is None:
         new = _begun(runtime, task_id)
     else:
-        files.write_source(task_id, new.request)
-        if not files.fixture_path.exists():
-            files.write_fixture(_fixture(runtime, task_id, new))
+        _begin(runtime, task_id, new)
     ledger = await runtime.ledger(None)
     at = runtime.clock.timestamp()
     first = Checkpoint(
@@ -131,6 +128,26 @@ async def _create(runtime: Runtime, task_id: str, new: NewTask | None) -> Checkp
         updated_at=at,
     )
     return runtime.create_store().create(first, {"flow": new.flow, "goal": new.goal})
+
+
+def _begin(runtime: Runtime, task_id: str, new: NewTask) -> None:
+    """Write down what the task is made from; a fixture that names it implies its source.
+
+    Where another order was begun under this id, its text goes before the plan of the new one is
+    written, and the new text comes after: no kill leaves one order's text with another's policy.
+    """
+    files = runtime.directory
+    fixture = files.read_fixture() if files.fixture_path.exists() else None
+    wanted = None
+    if fixture is not None and fixture.task_id == task_id:
+        facts = {"flow": new.flow, "policy": new.policy, "goal": new.goal, "order": new.expected}
+        wanted = fixture.model_copy(update=facts)
+    if wanted is not None and wanted != fixture:
+        files.remove_source(task_id)
+        files.write_fixture(wanted)
+    files.write_source(task_id, new.request)
+    if fixture is None:
+        files.write_fixture(_fixture(runtime, task_id, new))
 
 
 def _begun(runtime: Runtime, task_id: str) -> NewTask:

@@ -7,7 +7,7 @@ from collections.abc import Callable
 
 import pytest
 
-from fulfillment_cli import FulfilError, run_checkpoint, run_fallback, run_retry
+from fulfillment_cli import FulfilError, run_checkpoint, run_fallback, run_pause, run_retry
 from fulfillment_cli.domain.errors import UsageError
 from tests.scripted_model import ScriptedModel
 from tests.support import STOCK, TEXT, Child, Service, Shop, run_flow
@@ -139,3 +139,49 @@ async def test_a_new_ledger_needs_its_stock(shop: Shop) -> None:
             await run_retry(runtime, request=TEXT)
     assert error.value.code == "INVENTORY_INVALID"
     assert not (shop.directory / "service.sqlite").exists()
+
+
+OTHER = "Fulfillment request. SKU: SKU-1; quantity: 5; delivery address: Gate-South."
+
+
+@pytest.mark.parametrize(
+    ("target", "when"),
+    [
+        (f"{FILES}.remove_source", "before"),
+        (f"{FILES}.remove_source", "after"),
+        (f"{FILES}.write_fixture", "before"),
+        (f"{FILES}.write_fixture", "after"),
+        (f"{FILES}.write_source", "before"),
+        (f"{FILES}.write_source", "after"),
+        (f"{STORE}:RecoveryStore.create", "before"),
+    ],
+)
+async def test_one_orders_text_is_never_left_with_anothers_policy(
+    shop: Shop, child: StartChild, scripted: ScriptedModel, target: str, when: str
+) -> None:
+    """Begun without an approval, then begun again as one that needs it, and killed there."""
+    await asyncio.to_thread(kill_while_creating, shop, child, *BEGUN[0])
+    second = child(
+        *(run_flow, "run_pause", shop.directory, shop.config(), {"request": OTHER}, {}),
+        (target, when, "kill"),
+    )
+    assert await asyncio.to_thread(second.wait) == -9
+
+    async with shop.open() as runtime:
+        try:
+            await run_checkpoint(runtime)
+        except FulfilError as error:
+            assert error.code == "SOURCE_NOT_FOUND"
+    if shop.ledger.posts():  # then it is the first order, as it was begun
+        assert shop.document()["flow"] == "retry"
+        assert shop.document()["order"]["quantity"] == 2
+        return
+
+    async with shop.open() as runtime:
+        again = await run_pause(runtime, request=OTHER)
+    assert (again.stage, again.checkpoint.order and again.checkpoint.order.quantity) == (
+        "paused",
+        5,
+    )
+    assert shop.ledger.posts() == []
+    assert '"pause"' in (shop.directory / "fixture.json").read_text()
