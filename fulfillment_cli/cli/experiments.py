@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import secrets
+from contextlib import AsyncExitStack
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated, Any
@@ -145,11 +146,14 @@ def experiments(
     )
 
     async def with_model() -> Report:
-        with Progress(options.invocation) as progress:
-            progress(f"run directory: {run.directory}")
-            async with shared_model(settings, provider, run.directory, progress) as model:
-                found: Report = await work(model)
-                options.invocation.outcome = found
+        async with AsyncExitStack() as stack:
+            with Progress(options.invocation) as progress:  # its line ends where the table begins
+                progress(f"run directory: {run.directory}")
+                model = await stack.enter_async_context(
+                    shared_model(settings, provider, run.directory, progress)
+                )
+            found: Report = await work(model)
+            options.invocation.outcome = found
         return found
 
     return options.invocation.run(with_model())
