@@ -66,7 +66,7 @@ def experiments(
     ] = False,
     flow: Annotated[
         list[Flow] | None,
-        typer.Option("--flow", help="Crash matrix of this flow only; repeatable."),
+        typer.Option("--flow", metavar="FLOW", help="Crash matrix of this flow only; repeatable."),
     ] = None,
     sample: Annotated[
         int | None,
@@ -148,6 +148,7 @@ def experiments(
         with Progress(options.invocation) as progress:
             progress(f"run directory: {run.directory}")
             async with shared_model(settings, provider, run.directory, progress) as model:
+                progress.make_room()
                 found: Report = await work(model)
                 options.invocation.outcome = found
         return found
@@ -158,7 +159,8 @@ def experiments(
 async def _experiments(
     options: OutputOptions, run: Run, model: SharedModel, chosen: list[Any]
 ) -> Report:
-    with LiveTable(options.invocation, ("experiment", "stage", "seconds", "requests", "")) as live:
+    headings = ("experiment", "stage", "seconds", "requests", "result")
+    with LiveTable(options.invocation, headings) as live:
         outcomes = await run_experiments(
             chosen,
             run.directory,

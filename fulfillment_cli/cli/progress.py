@@ -43,10 +43,20 @@ class Progress:
             if self._status is None:
                 from rich.console import Console
 
-                self._status = Console(stderr=True, markup=False).status(message)
+                console = Console(stderr=True, markup=False)
+                # Not every encoding has the dots that turn by default.
+                dots = console.encoding.startswith("utf")
+                self._status = console.status(message, spinner="dots" if dots else "line")
                 self._status.start()
             else:
                 self._status.update(message)
+
+    def make_room(self) -> None:
+        """Take the spinner away for good: something else is drawn where it turned."""
+        self._spins = False
+        if self._status is not None:
+            with suppress(OSError):
+                self._status.stop()
 
     def __enter__(self) -> Self:
         if self._invocation.verbose:
@@ -61,8 +71,6 @@ class Progress:
         error: BaseException | None,
         traceback: TracebackType | None,
     ) -> None:
-        if self._status is not None:
-            with suppress(OSError):
-                self._status.stop()
+        self.make_room()
         if self._invocation.verbose:
             self("closed")
