@@ -12,6 +12,8 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, TextIO
 
 from fulfillment_cli.domain.exits import EXIT_OF_STAGE
+from fulfillment_cli.domain.stage_info import safe_to_do
+from fulfillment_cli.domain.text import counted
 
 if TYPE_CHECKING:
     from fulfillment_cli.domain.checkpoint import Checkpoint
@@ -86,7 +88,7 @@ def task_report(
         result["note"] = note
     status = EXIT_OF_STAGE[checkpoint.stage] if answer is None else 0
     lines = [Line("directory", directory)]
-    asked = f"{questions} question{'' if questions == 1 else 's'}"
+    asked = counted(questions, "question")
     lines.append(Line("result", f"{checkpoint.stage} ({asked})", _STYLE_OF_EXIT.get(status, BAD)))
     if error is not None:
         lines.append(Line("error", f"{error.code}: {error.message}", BAD))
@@ -97,6 +99,8 @@ def task_report(
     lines += _checkpoint_lines(checkpoint)
     if following is not None:
         lines.append(Line("next", following, "bold"))
+    elif error is not None:
+        lines.append(Line("do", safe_to_do(checkpoint, directory)))
     return Report(
         document={
             "directory": directory,
