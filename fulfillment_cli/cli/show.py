@@ -173,11 +173,9 @@ def _head(story: Story, outside: Outside | None, following: str | None) -> list[
     if outside is not None:
         lines.append(Line("the ledger says", outside.text))
     if story.running:
-        lines.append(Line("running", "a process is at work on it", WAITING))
-        lines.append(Line("safe to do", "Wait until it has ended; --follow shows how it goes on."))
-    else:
-        hint = safe_to_do(checkpoint, str(story.directory))
-        lines.append(Line("safe to do", hint))
+        about = "a process is at work on it: wait for it, or watch it with --follow"
+        lines.append(Line("running", about, WAITING))
+    lines.append(Line("safe to do", safe_to_do(checkpoint, str(story.directory))))
     if following is not None:
         lines.append(Line("next", following, "bold"))
     return lines

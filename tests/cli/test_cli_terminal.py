@@ -10,8 +10,9 @@ from pathlib import Path
 import pytest
 
 from tests.cli.conftest import Cli, Done
-from tests.cli.test_cli_output import ANSI, on_a_terminal
+from tests.cli.test_cli_output import on_a_terminal
 
+STYLE = re.compile(r"\x1b\[[0-9;]*m")
 SPINNER = re.compile("[\u2800-\u28ff]")
 
 
@@ -37,7 +38,7 @@ def test_a_list_on_a_narrow_terminal_puts_below_what_does_not_fit(cli: Cli) -> N
 
     shown, _ = on_a_terminal(cli, "list", COLUMNS="50")
 
-    lines = ANSI.sub("", shown).splitlines()
+    lines = STYLE.sub("", shown).splitlines()
     assert lines[0].split() == ["AGE", "STAGE", "ORDER", "ATTEMPTS", "TASK"]
     assert lines[2].strip() == f".fulfil-tasks/{directory.name}"
     assert lines[3].strip() == "waits for an explicit checkpoint"
@@ -85,3 +86,17 @@ def test_a_flag_of_the_help_takes_no_value(inside: Callable[..., Done]) -> None:
         shown = inside(*words).stdout
         assert "--help" in shown
         assert "<bool>" not in shown
+
+
+def test_sentences_are_broken_at_spaces_and_commands_are_not(cli: Cli) -> None:
+    directory = cli.json("pause")["directory"]
+
+    shown, _ = on_a_terminal(cli, "show", directory)
+
+    lines = STYLE.sub("", shown).splitlines()
+    at = lines.index("safe to do: Decide:")
+    command = f"`fulfil pause --directory {directory} --decision approve|reject --actor NAME`."
+    assert lines[at + 1] == f"  {command}"
+    error, _ = on_a_terminal(cli, "show", "nowhere", NO_COLOR="1")
+    *_, last = error.splitlines()
+    assert last == "  the directories below .fulfil-tasks."
