@@ -207,7 +207,7 @@ def _cells(outcome: Outcome) -> tuple[str, ...]:
     return (
         f"{outcome.stage or '-':12}",
         f"{outcome.seconds:6.2f} s",
-        f"{outcome.requests:3} requests",
+        f"{outcome.requests:3} request{'s' if outcome.requests != 1 else ' '}",
         "passed" if outcome.passed else "FAILED",
     )
 

@@ -125,7 +125,8 @@ def _print(text: str, moment: Moment) -> None:
 class _Columns:
     """Lines of a story: time, gap since the line before, who, what; the date where it changes.
 
-    On a terminal long lines go on below their beginning; piped they stay whole.
+    On a terminal long lines go on below their beginning, on a narrow one all of them stand there;
+    piped they stay whole.
     """
 
     def __init__(self) -> None:
@@ -142,8 +143,11 @@ class _Columns:
         self._day = day
         begin = f"{time[:12]}  {gap:>8}  {moment.told.lane:<6}  "
         text = printable(moment.told.text)
-        if self._width is None or self._width < 2 * len(begin):
+        if self._width is None:
             return [*dated, begin + text]
+        if self._width < 2 * len(begin):
+            below = wrapped(text, max(self._width - 2, 1))
+            return [*dated, begin.rstrip(), *(f"  {line}" for line in below)]
         first, *rest = wrapped(text, self._width - len(begin))
         return [*dated, begin + first, *(" " * len(begin) + line for line in rest)]
 

@@ -100,3 +100,13 @@ def test_sentences_are_broken_at_spaces_and_commands_are_not(cli: Cli) -> None:
     error, _ = on_a_terminal(cli, "show", "nowhere", NO_COLOR="1")
     *_, last = error.splitlines()
     assert last == "  the directories below .fulfil-tasks."
+
+
+def test_a_story_on_a_narrow_terminal_stands_below_its_times(cli: Cli) -> None:
+    directory = cli.json("pause")["directory"]
+
+    shown, _ = on_a_terminal(cli, "show", directory)
+
+    story = STYLE.sub("", shown).split(" UTC\n", 1)[1].splitlines()
+    assert story[1] == "  created for pause, to go to completed"
+    assert max(map(len, story)) <= 40
