@@ -15,13 +15,13 @@ _FACTS = ("task", "step", "attempt")
 
 
 class TextFormatter(logging.Formatter):
-    """One line a record, with whatever a stranger wrote shown escaped."""
+    """One line a record, with whatever a stranger wrote shown escaped; times are UTC."""
 
     def __init__(self) -> None:
-        super().__init__("%(asctime)s %(levelname)s %(name)s: %(message)s")
+        super().__init__("%(levelname)s %(name)s: %(message)s")
 
     def format(self, record: logging.LogRecord) -> str:
-        lines = super().format(record).split("\n")
+        lines = f"{_utc(record)} {super().format(record)}".split("\n")
         return "\n".join(printable(line) for line in lines)
 
 
@@ -31,7 +31,7 @@ class JsonFormatter(logging.Formatter):
     def format(self, record: logging.LogRecord) -> str:
         values = vars(record)
         line: dict[str, object] = {
-            "time": datetime.fromtimestamp(record.created, UTC).isoformat(timespec="milliseconds"),
+            "time": _utc(record),
             "level": record.levelname.lower(),
             "logger": record.name,
             "message": record.getMessage(),
@@ -43,6 +43,10 @@ class JsonFormatter(logging.Formatter):
             line["exception"] = self.formatException(record.exc_info)
         # ASCII: what would reorder a terminal is escaped, and no encoding can fail.
         return json.dumps(line, ensure_ascii=True, default=str)
+
+
+def _utc(record: logging.LogRecord) -> str:
+    return datetime.fromtimestamp(record.created, UTC).isoformat(timespec="milliseconds")
 
 
 def formatter(name: LogFormat) -> logging.Formatter:

@@ -7,11 +7,15 @@ from __future__ import annotations
 
 import json
 import os
+import re
+import shutil
 import sys
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, TextIO
 
 from fulfillment_cli.domain.exits import EXIT_OF_STAGE
+from fulfillment_cli.domain.stage_info import safe_to_do
+from fulfillment_cli.domain.text import columns_of, counted
 
 if TYPE_CHECKING:
     from fulfillment_cli.domain.checkpoint import Checkpoint
@@ -86,7 +90,7 @@ def task_report(
         result["note"] = note
     status = EXIT_OF_STAGE[checkpoint.stage] if answer is None else 0
     lines = [Line("directory", directory)]
-    asked = f"{questions} question{'' if questions == 1 else 's'}"
+    asked = counted(questions, "question")
     lines.append(Line("result", f"{checkpoint.stage} ({asked})", _STYLE_OF_EXIT.get(status, BAD)))
     if error is not None:
         lines.append(Line("error", f"{error.code}: {error.message}", BAD))
@@ -97,6 +101,8 @@ def task_report(
     lines += _checkpoint_lines(checkpoint)
     if following is not None:
         lines.append(Line("next", following, "bold"))
+    elif error is not None:
+        lines.append(Line("do", safe_to_do(checkpoint, directory)))
     return Report(
         document={
             "directory": directory,
@@ -189,9 +195,11 @@ def _write_lines(lines: tuple[Line, ...], stream: TextIO | None) -> None:
 
     if stream is None or not lines:
         return
+    columns = shutil.get_terminal_size().columns if stream.isatty() else None
     shown = [
-        (f"{line.label}: " if line.label else "", printable(line.value), line.style)
+        (label, _fitted(label, printable(line.value), columns), line.style)
         for line in lines
+        for label in (f"{line.label}: " if line.label else "",)
     ]
     if not coloured(stream):
         print("\n".join(label + value for label, value, _ in shown), file=stream, flush=True)
@@ -203,9 +211,24 @@ def _write_lines(lines: tuple[Line, ...], stream: TextIO | None) -> None:
     text = Text("\n").join(
         Text.assemble((label, "dim"), (value, style)) for label, value, style in shown
     )
-    # soft_wrap: a command that is to be copied must not be broken into lines by us.
+    # soft_wrap: a command that is to be copied must not be broken into lines.
     console.print(text, soft_wrap=True)
     stream.flush()
+
+
+def _fitted(label: str, value: str, columns: int | None) -> str:
+    """Sentences broken at spaces for a terminal; never within a command, or what is no sentence."""
+    if columns is None or not value.endswith((".", "?")):
+        return value
+    lines, used = [""], columns_of(label)
+    for word in re.findall(r"`[^`]*`\S*|\S+", value):
+        space = " " if lines[-1].strip() else ""
+        if space and used + 1 + columns_of(word) > columns:
+            lines.append("  ")
+            used, space = 2, ""
+        lines[-1] += space + word
+        used += columns_of(space + word)
+    return "\n".join(lines)
 
 
 def coloured(stream: TextIO) -> bool:

@@ -162,5 +162,5 @@ def _create(path: str, stock: Mapping[str, int]) -> None:
 
 def _invalid(path: str, reason: str) -> StartError:
     return StartError(
-        "DATABASE_INVALID", f"{path} is not a ledger of schema version {SCHEMA_VERSION}: {reason}"
+        "DATABASE_INVALID", f"{path} is not a ledger of schema version {SCHEMA_VERSION}: {reason}."
     )

@@ -70,7 +70,22 @@ _EPILOG = (
 )
 
 
-class LazyGroup(TyperGroup):
+class _PlainFlags:
+    """In the help, a flag stands without a type: it takes no value."""
+
+    def get_params(self, ctx: Any) -> list[Any]:
+        found: list[Any] = super().get_params(ctx)  # type: ignore[misc]
+        for option in found:
+            if getattr(option, "is_flag", False):
+                option.metavar = ""
+        return found
+
+
+class PlainCommand(_PlainFlags, TyperCommand):
+    """A command as it is run."""
+
+
+class LazyGroup(_PlainFlags, TyperGroup):
     """Knows the commands by the table; loads the one that is run."""
 
     def __init__(self, **attributes: Any) -> None:
@@ -90,7 +105,7 @@ def _load(name: str) -> Any:
 
     single = typer.Typer(add_completion=False)
     callback = getattr(import_module(f"fulfillment_cli.cli.{module}"), function)
-    single.command(name)(expanded(callback))
+    single.command(name, cls=PlainCommand)(expanded(callback))
     return get_command(single)
 
 

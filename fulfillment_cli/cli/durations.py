@@ -23,7 +23,7 @@ def parse_duration(text: str, option: str) -> float:
     seconds = float(match[1]) * _SECONDS[match[2]] if match else 0.0
     if not 0 < seconds <= MAX_SECONDS:
         raise UsageError(
-            f"{option} is a number and s, m, h or d, up to 365d, not {text!r}.",
+            f"{option} is a number above 0 and s, m, h or d, up to 365d, not {text!r}.",
             hint=f"For example {option} 2h.",
         )
     return seconds

@@ -7,12 +7,14 @@ import json
 import select
 import sys
 from collections.abc import Callable
+from contextlib import nullcontext
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Literal
 
 import typer
 
 from fulfillment_cli.cli.running import Invocation, abandon_stdout
+from fulfillment_cli.cli.watching import watching
 from fulfillment_cli.domain.errors import TaskNotFound, UsageError
 from fulfillment_cli.recovery.directories import DEFAULT_ROOT, find_directories
 from fulfillment_cli.report import Report
@@ -60,7 +62,12 @@ def events(
         raise TaskNotFound(f"{directory} holds no tasks.")
     outbox = Outbox(after, task)
     write = _write_json if output == "jsonl" else _write_text
-    return invocation.run(_stream(directory, outbox, write, follow=follow))
+
+    async def stream() -> Report:
+        with watching(invocation) if follow else nullcontext():
+            return await _stream(directory, outbox, write, follow=follow)
+
+    return invocation.run(stream())
 
 
 async def _stream(

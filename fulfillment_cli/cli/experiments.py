@@ -67,7 +67,7 @@ def experiments(
     ] = False,
     flow: Annotated[
         list[Flow] | None,
-        typer.Option("--flow", help="Crash matrix of this flow only; repeatable."),
+        typer.Option("--flow", metavar="FLOW", help="Crash matrix of this flow only; repeatable."),
     ] = None,
     sample: Annotated[
         int | None,
@@ -162,7 +162,8 @@ def experiments(
 async def _experiments(
     options: OutputOptions, run: Run, model: SharedModel, chosen: list[Any]
 ) -> Report:
-    with LiveTable(options.invocation, ("experiment", "stage", "seconds", "requests", "")) as live:
+    headings = ("experiment", "stage", "seconds", "requests", "result")
+    with LiveTable(options.invocation, headings) as live:
         outcomes = await run_experiments(
             chosen,
             run.directory,
@@ -209,7 +210,7 @@ def _cells(outcome: Outcome) -> tuple[str, ...]:
     return (
         f"{outcome.stage or '-':12}",
         f"{outcome.seconds:6.2f} s",
-        f"{outcome.requests:3} requests",
+        f"{outcome.requests:3} request{'s' if outcome.requests != 1 else ' '}",
         "passed" if outcome.passed else "FAILED",
     )
 

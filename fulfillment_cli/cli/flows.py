@@ -58,7 +58,11 @@ def fallback(
     options: FlowOptions,
     allow_source: Annotated[
         list[Source] | None,
-        _own("allow-source", "A catalog that may be asked; repeatable, in order (default: both)."),
+        _own(
+            "allow-source",
+            "A catalog that may be asked; repeatable, in order (default: both).",
+            metavar="primary|backup",
+        ),
     ] = None,
 ) -> Report:
     """Ask an allowed backup catalog where the primary one is unavailable."""

@@ -7,7 +7,7 @@ import shutil
 import sys
 from collections.abc import Iterator
 from contextlib import suppress
-from itertools import chain, islice
+from itertools import accumulate, chain, islice
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Literal
 
@@ -17,6 +17,7 @@ from fulfillment_cli.cli.running import Invocation, abandon_stdout, say
 from fulfillment_cli.domain.exits import EXIT_OF_STAGE
 from fulfillment_cli.domain.order import printable
 from fulfillment_cli.domain.stages import Stage
+from fulfillment_cli.domain.text import columns_of, padded
 from fulfillment_cli.report import Report, coloured
 
 if TYPE_CHECKING:
@@ -24,6 +25,7 @@ if TYPE_CHECKING:
     from fulfillment_cli.viewing.listing import Row
 
 _HEADING = ("AGE", "STAGE", "ORDER", "ATTEMPTS", "TASK", "DIRECTORY", "WAITS FOR")
+_BELOW = ("", "", "", "attempts ", "task ", "", "waits for ")  # labels of what has no heading
 _MEASURED = 200  # rows that the columns' widths are taken from; the rest is not waited for
 _COLOUR_OF_EXIT = {0: "32", 4: "33"}
 
@@ -35,7 +37,9 @@ def list_(
     ] = Path(".fulfil-tasks"),
     stage: Annotated[
         list[Stage] | None,
-        typer.Option("--stage", help="Only at this stage; repeatable.", show_default=False),
+        typer.Option(
+            "--stage", metavar="STAGE", help="Only at this stage; repeatable.", show_default=False
+        ),
     ] = None,
     since: Annotated[
         str | None,
@@ -92,20 +96,30 @@ def _write_table(rows: Iterator[Row]) -> int:
     first = [_cells(row) for row in islice(rows, _MEASURED)]
     if not first:
         return 0
-    widths = [max(map(len, column)) for column in zip(_HEADING, *first, strict=True)]
-    # On a narrow terminal, what it waits for goes below rather than being broken in its middle.
-    columns = shutil.get_terminal_size().columns if sys.stdout.isatty() else None
-    folded = columns is not None and sum(widths) + 2 * (len(widths) - 1) > columns
+    widths = [max(map(columns_of, column)) for column in zip(_HEADING, *first, strict=True)]
+    beside = _beside(widths)
     colours = coloured(sys.stdout)
-    print(_line(_HEADING[:-1] if folded else _HEADING, widths))
+    print(_line(_HEADING[:beside], widths))
     count = 0
     for cells in chain(first, map(_cells, rows)):
         count += 1
-        line = _line(cells[:-1] if folded else cells, widths)
-        if folded and cells[-1] != "-":
-            line += f"\n{' ' * (widths[0] + 2)}waits for {cells[-1]}"
+        below = [
+            f"{' ' * (widths[0] + 2)}{label}{cell}"
+            for label, cell in list(zip(_BELOW, cells, strict=True))[beside:]
+            if cell not in ("-", "0")
+        ]
+        line = "\n".join((_line(cells[:beside], widths), *below))
         print(_with_colour(line, widths[0] + 2, cells[1]) if colours else line)
     return count
+
+
+def _beside(widths: list[int]) -> int:
+    """How many columns stand beside each other: on a narrow terminal the last ones go below."""
+    if not sys.stdout.isatty():
+        return len(widths)
+    space = shutil.get_terminal_size().columns
+    lengths = accumulate(width + 2 for width in widths)
+    return max(2, sum(length - 2 <= space for length in lengths))
 
 
 def _with_colour(line: str, begin: int, stage: str) -> str:
@@ -116,7 +130,7 @@ def _with_colour(line: str, begin: int, stage: str) -> str:
 
 def _line(cells: tuple[str, ...], widths: list[int]) -> str:
     pairs = zip(cells, widths, strict=False)
-    return "  ".join(cell.ljust(width) for cell, width in pairs).rstrip()
+    return "  ".join(padded(cell, width) for cell, width in pairs).rstrip()
 
 
 def _cells(row: Row) -> tuple[str, ...]:

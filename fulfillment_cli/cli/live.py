@@ -28,7 +28,7 @@ class LiveTable:
 
     def start(self, name: str) -> None:
         """Show that a row's work has begun."""
-        self._rows[name] = ("…",)
+        self._rows[name] = ("...",)
         self._draw()
 
     def end(self, name: str, *cells: str) -> None:

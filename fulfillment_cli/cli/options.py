@@ -17,6 +17,8 @@ from typing import Annotated, Any, Literal, get_type_hints
 import typer
 
 from fulfillment_cli.cli.running import Invocation
+from fulfillment_cli.domain.errors import FulfilError
+from fulfillment_cli.domain.stage_info import with_directory
 
 _TASK, _NEW, _OUTPUT = "Task", "New task", "Output and configuration"
 
@@ -138,12 +140,23 @@ def expanded(function: Callable[..., Any]) -> Callable[..., Any]:
             typed=frozenset(name for name in ctx.params if _was_typed(ctx, name)),
         )
         invocation.follow(options.output == "json", options.quiet, options.verbose)
-        return function(**{group_name: options}, **values)
+        try:
+            return function(**{group_name: options}, **values)
+        except FulfilError as error:
+            error.hint = _for_this(error.hint, ctx, options)
+            raise
 
     parameters = [parameter.replace(kind=named) for parameter in parameters]
     command.__signature__ = signature.replace(parameters=parameters)  # type: ignore[attr-defined]
     command.__annotations__ = {item.name: item.annotation for item in parameters}
     return command
+
+
+def _for_this(hint: str, ctx: typer.Context, options: Any) -> str:
+    """A hint with this command and its directory in place of words."""
+    hint = hint.replace("fulfil COMMAND", ctx.command_path)
+    directory = getattr(options, "directory", None) or ctx.params.get("directory")
+    return hint if directory is None else with_directory(hint, str(directory.absolute()))
 
 
 def _was_typed(ctx: typer.Context, name: str) -> bool:

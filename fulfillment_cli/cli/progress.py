@@ -35,7 +35,10 @@ class Progress:
             if self._status is None:
                 from rich.console import Console
 
-                self._status = Console(stderr=True, markup=False).status(message)
+                console = Console(stderr=True, markup=False)
+                # Not every encoding has the dots that turn by default.
+                dots = console.encoding.startswith("utf")
+                self._status = console.status(message, spinner="dots" if dots else "line")
                 self._status.start()
             else:
                 self._status.update(message)

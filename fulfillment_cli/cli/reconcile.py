@@ -12,6 +12,7 @@ from fulfillment_cli.cli.next_command import Place, command_line, next_command
 from fulfillment_cli.cli.recovery_options import RecoveryOptions
 from fulfillment_cli.domain.codes import EXIT_FAILED, EXIT_OK
 from fulfillment_cli.domain.stages import Stage
+from fulfillment_cli.domain.text import counted
 from fulfillment_cli.recovery import audit
 from fulfillment_cli.recovery.directories import DEFAULT_ROOT
 from fulfillment_cli.report import Line, Report
@@ -90,15 +91,16 @@ def _report(options: RecoveryOptions, result: Reconciliation) -> Report:
         Line("not compared", f"{directory}: {error.code}: {error.message}", "yellow")
         for directory, error in result.not_compared.items()
     ]
-    about = f"{result.tasks} tasks in {result.directories} directories"
-    lines.append(Line("compared", f"{about}, {len(differences)} differences"))
+    directories = counted(result.directories, "directory", "directories")
+    about = f"{counted(result.tasks, 'task')} in {directories}"
+    lines.append(Line("compared", f"{about}, {counted(len(differences), 'difference')}"))
     notes = []
     if result.moving:
-        notes.append(f"{result.moving} tasks were at work meanwhile and are left out")
+        notes.append(f"left out, at work meanwhile: {counted(result.moving, 'task')}")
     if result.started:
         notes.append(
-            f"started {result.started} ledgers, which finished {result.finished} operations that "
-            "a dead one had claimed"
+            f"started {counted(result.started, 'ledger')}, which finished "
+            f"{counted(result.finished, 'operation')} that a dead one had claimed"
         )
     status = max((error.exit_status for error in result.not_compared.values()), default=EXIT_OK)
     return Report(

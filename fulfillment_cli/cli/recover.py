@@ -10,6 +10,7 @@ import typer
 
 from fulfillment_cli.cli.recovery_options import RecoveryOptions
 from fulfillment_cli.domain.errors import UsageError
+from fulfillment_cli.domain.text import counted
 from fulfillment_cli.recovery.directories import DEFAULT_ROOT
 from fulfillment_cli.report import Line, Report
 
@@ -88,8 +89,9 @@ def recover(
         Literal["debug", "info", "warning", "error"] | None,
         _own(
             "log-level",
-            "What is logged on stderr (default: info).",
+            "What is logged on stderr: debug, info (default), warning or error.",
             "LOG_LEVEL",
+            metavar="LEVEL",
             case_sensitive=False,
         ),
     ] = None,
@@ -201,7 +203,7 @@ def _report(root: Path, last: Pass | None, passes: int, *, watched: bool) -> Rep
     document: dict[str, Any] = {"root": str(root.absolute()), "passes": passes}
     if last is None:
         return Report(document, (Line("recover", "stopped before the first pass"),))
-    lines = [Line("", line) for line in _columns(last.table())]
+    lines = [Line("", line) for line in _columns(last.table())] if last.found else []
     if last.dry_run:
         lines = [Line("would continue", f"{one.task} in {one.directory}") for one in last.planned]
     lines += [
@@ -209,7 +211,7 @@ def _report(root: Path, last: Pass | None, passes: int, *, watched: bool) -> Rep
         for where, issue in last.problems.items()
     ]
     if last.skipped:
-        lines.append(Line("skipped", f"{last.skipped} tasks of another ledger"))
+        lines.append(Line("skipped", f"{counted(last.skipped, 'task')} of another ledger"))
     left = f"{last.unfinished} unfinished, {last.needs_person} for a person (fulfil review)"
     if last.left.next_attempt_at:
         left += f"; next attempt at {last.left.next_attempt_at}"

@@ -10,6 +10,7 @@ from tempfile import TemporaryDirectory
 
 from fulfillment_cli.cli.recovery_options import RecoveryOptions
 from fulfillment_cli.domain.errors import UsageError
+from fulfillment_cli.domain.text import counted
 from fulfillment_cli.experiments.interrupted import STAGES, interrupt
 from fulfillment_cli.experiments.lab import random_order
 from fulfillment_cli.report import Line, Report
@@ -33,7 +34,9 @@ def make_or_remove(
     for mark in sorted(root.absolute().glob(f"*/{MARK}")):
         shutil.rmtree(mark.parent)
         removed.append(str(mark.parent))
-    return Report({"removed": removed}, (Line("removed", f"{len(removed)} directories"),))
+    return Report(
+        {"removed": removed}, (Line("removed", counted(len(removed), "directory", "directories")),)
+    )
 
 
 async def _create(options: RecoveryOptions, root: Path, count: int) -> Report:

@@ -74,6 +74,7 @@ def _list(options: RecoveryOptions, root: Path | None, task: str | None) -> Repo
     from fulfillment_cli.adapters.clock import Clock
     from fulfillment_cli.recovery.directories import find_directories
     from fulfillment_cli.recovery.waiting import waiting_in
+    from fulfillment_cli.viewing.spans import brief
 
     found: list[Waiting] = []
     for directory in find_directories(root or DEFAULT_ROOT):
@@ -90,7 +91,7 @@ def _list(options: RecoveryOptions, root: Path | None, task: str | None) -> Repo
         lines.append(Line(item.kind, about, "yellow" if item.kind == "paused" else "bold red"))
         lines.append(Line("  reason", f"{item.issue.code}: {item.issue.message}"))
         if item.age is not None:
-            lines.append(Line("  age", _age(item.age)))
+            lines.append(Line("  age", brief(item.age)))
         lines += [Line("  do", command) for command in commands]
     lines.append(Line("waiting", str(len(found))))
     return Report({"waiting": items}, tuple(lines))
@@ -124,13 +125,6 @@ def _commands(options: RecoveryOptions, item: Waiting) -> list[str]:
 
 def _place(options: RecoveryOptions, directory: Path, task: str) -> Place:
     return Place(str(directory.absolute()), task, **options.repeated())
-
-
-def _age(seconds: float) -> str:
-    for unit, size in (("d", 86400), ("h", 3600), ("min", 60)):
-        if seconds >= size:
-            return f"{seconds / size:.1f} {unit}"
-    return f"{seconds:.0f} s"
 
 
 async def _act(

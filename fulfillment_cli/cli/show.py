@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import shutil
 import sys
-import textwrap
+from contextlib import nullcontext
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -14,10 +14,12 @@ import typer
 from fulfillment_cli.cli.next_command import Place, next_command
 from fulfillment_cli.cli.recovery_options import RecoveryOptions
 from fulfillment_cli.cli.running import abandon_stdout
+from fulfillment_cli.cli.watching import watching
 from fulfillment_cli.domain.exits import EXIT_OF_STAGE
 from fulfillment_cli.domain.order import printable
-from fulfillment_cli.domain.stage_info import STAGE_INFO
+from fulfillment_cli.domain.stage_info import STAGE_INFO, safe_to_do
 from fulfillment_cli.domain.stages import FINAL
+from fulfillment_cli.domain.text import wrapped
 from fulfillment_cli.report import BAD, GOOD, WAITING, Line, Report, coloured
 
 if TYPE_CHECKING:
@@ -65,7 +67,8 @@ async def _show(
     told = False
     if follow:
         told = options.output == "text"
-        await _follow(options, directory, task, aloud=told)
+        with watching(options.invocation) if told else nullcontext():
+            await _follow(directory, task, aloud=told)
     story = whole_story(directory, task)
     if follow:
         status = EXIT_OF_STAGE[story.checkpoint.stage]
@@ -93,9 +96,7 @@ async def _show(
     return Report(document, tuple(lines), status)
 
 
-async def _follow(
-    options: RecoveryOptions, directory: Path, task: str | None, *, aloud: bool
-) -> None:
+async def _follow(directory: Path, task: str | None, *, aloud: bool) -> None:
     """Print the story as it goes on, until it is final or nobody reads it."""
     from fulfillment_cli.viewing.story import Teller, read_story
 
@@ -124,7 +125,8 @@ def _print(text: str, moment: Moment) -> None:
 class _Columns:
     """Lines of a story: time, gap since the line before, who, what; the date where it changes.
 
-    On a terminal long lines go on below their beginning; piped they stay whole.
+    On a terminal long lines go on below their beginning, on a narrow one all of them stand there;
+    piped they stay whole.
     """
 
     def __init__(self) -> None:
@@ -141,9 +143,12 @@ class _Columns:
         self._day = day
         begin = f"{time[:12]}  {gap:>8}  {moment.told.lane:<6}  "
         text = printable(moment.told.text)
-        if self._width is None or self._width < 2 * len(begin):
+        if self._width is None:
             return [*dated, begin + text]
-        first, *rest = textwrap.wrap(text, self._width - len(begin)) or [""]
+        if self._width < 2 * len(begin):
+            below = wrapped(text, max(self._width - 2, 1))
+            return [*dated, begin.rstrip(), *(f"  {line}" for line in below)]
+        first, *rest = wrapped(text, self._width - len(begin))
         return [*dated, begin + first, *(" " * len(begin) + line for line in rest)]
 
 
@@ -172,11 +177,9 @@ def _head(story: Story, outside: Outside | None, following: str | None) -> list[
     if outside is not None:
         lines.append(Line("the ledger says", outside.text))
     if story.running:
-        lines.append(Line("running", "a process is at work on it", WAITING))
-    if checkpoint.intent is not None:
-        lines.append(Line("safe to do", f"What may have been sent is looked up first. {info.hint}"))
-    else:
-        lines.append(Line("safe to do", info.hint))
+        about = "a process is at work on it: wait for it, or watch it with --follow"
+        lines.append(Line("running", about, WAITING))
+    lines.append(Line("safe to do", safe_to_do(checkpoint, str(story.directory))))
     if following is not None:
         lines.append(Line("next", following, "bold"))
     return lines

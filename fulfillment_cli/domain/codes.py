@@ -36,6 +36,11 @@ class CodeInfo:
 _CONTINUE = "Run the printed command again; it continues from the saved checkpoint."
 _NEW_TASK = "Correct the order or the source and start a new task."
 _OTHER_MODEL = "The task is still queued; run it again, or with another model (--provider NAME)."
+_OTHER_TEXT = (
+    "The task is still queued. Start a new one with a clearer text, or run it with another model "
+    "(--provider NAME)."
+)
+_RELEASE_AGAIN = "The reservation is still active. `fulfil review` prints the command to try again."
 _WRITE_STATE = "Run the same command again: it looks the operation up before it sends anything."
 
 CODES: dict[str, CodeInfo] = {
@@ -72,7 +77,7 @@ CODES: dict[str, CodeInfo] = {
     "INSUFFICIENT_STOCK": CodeInfo(
         EXIT_FAILED,
         "Fewer are available than were ordered.",
-        "Nothing is reserved. When stock came in, resubmit the order as a new task.",
+        "Nothing is reserved. When stock has come in, resubmit the order as a new task.",
     ),
     "INVALID_RESPONSE": CodeInfo(
         EXIT_FAILED,
@@ -98,7 +103,7 @@ CODES: dict[str, CodeInfo] = {
     "ADDRESS_REJECTED": CodeInfo(
         EXIT_REVIEW,
         "The ledger refuses to ship to this address.",
-        "Release the reservation (`fulfil review --action release`), then resubmit or close.",
+        "Release the reservation with the command that `fulfil review` prints, then order anew.",
     ),
     "ALREADY_SHIPPED": CodeInfo(
         EXIT_REVIEW,
@@ -108,12 +113,12 @@ CODES: dict[str, CodeInfo] = {
     "RELEASE_REJECTED": CodeInfo(
         EXIT_REVIEW,
         "The ledger refused to release the reservation.",
-        "The reservation is still active. `fulfil review --action release` tries again.",
+        _RELEASE_AGAIN,
     ),
     "COMPENSATION_RELEASE_REJECTED": CodeInfo(
         EXIT_REVIEW,
         "The compensation failed: the ledger refused to release the reservation.",
-        "The reservation is still active. `fulfil review --action release` tries again.",
+        _RELEASE_AGAIN,
     ),
     "IDEMPOTENCY_CONFLICT": CodeInfo(
         EXIT_REVIEW,
@@ -196,7 +201,7 @@ CODES: dict[str, CodeInfo] = {
     "ORDER_NOT_GROUNDED": CodeInfo(
         EXIT_FAILED,
         "The model's answer contains facts that do not stand in the request text.",
-        _OTHER_MODEL,
+        _OTHER_TEXT,
     ),
     "ANSWER_INVALID": CodeInfo(
         EXIT_FAILED, "The model's session answer is not of the asked form.", _OTHER_MODEL
@@ -245,7 +250,7 @@ CODES: dict[str, CodeInfo] = {
     "NETWORK_NOT_ALLOWED": CodeInfo(
         EXIT_USAGE,
         "The origin is not in the allowlist; nothing was sent.",
-        "Add the origin to sandbox.network in ditto.yaml if it is meant.",
+        "If it is meant, add it to sandbox.network in ditto.yaml (`fulfil init` writes one).",
     ),
     "REQUEST_INVALID": CodeInfo(
         EXIT_USAGE,
@@ -261,7 +266,9 @@ CODES: dict[str, CodeInfo] = {
         EXIT_USAGE, "No such fault, or a value out of its range.", "See `fulfil COMMAND --help`."
     ),
     "DIRECTORY_NOT_FOUND": CodeInfo(
-        EXIT_USAGE, "The task directory is not there.", "Check --directory."
+        EXIT_USAGE,
+        "The task directory is not there.",
+        "Check the path; `fulfil list` shows the directories below .fulfil-tasks.",
     ),
     "DIRECTORY_NOT_WRITABLE": CodeInfo(
         EXIT_USAGE,
@@ -271,7 +278,7 @@ CODES: dict[str, CodeInfo] = {
     "TASK_NOT_FOUND": CodeInfo(
         EXIT_USAGE,
         "No such task in this directory.",
-        "Check --directory and --task; `fulfil list` shows what is there.",
+        "Check the directory and --task; `fulfil list` shows what is there.",
     ),
     "TASK_EXISTS": CodeInfo(
         EXIT_USAGE,
@@ -314,7 +321,9 @@ CODES: dict[str, CodeInfo] = {
         "Give another --actor.",
     ),
     "NO_ORDER": CodeInfo(
-        EXIT_USAGE, "The task has no saved order.", "Nothing can be asked or resubmitted."
+        EXIT_USAGE,
+        "The task has no saved order.",
+        "Nothing can be asked or resubmitted; `fulfil show` tells where it stands.",
     ),
     "REVIEW_REFUSED": CodeInfo(
         EXIT_USAGE,
@@ -350,9 +359,13 @@ CODES: dict[str, CodeInfo] = {
     "REVISION_CONFLICT": CodeInfo(
         EXIT_BUSY,
         "The task has moved since it was read; nothing was overwritten.",
-        "Look at the task again, then decide again.",
+        "Look at the task again (`fulfil show`), then decide again.",
     ),
-    "INTERRUPTED": CodeInfo(EXIT_SIGINT, "Interrupted; the saved checkpoint stays.", _CONTINUE),
+    "INTERRUPTED": CodeInfo(
+        EXIT_SIGINT,
+        "Interrupted; the saved checkpoint stays.",
+        "If a command to continue was printed, it goes on from there.",
+    ),
     "INTERNAL": CodeInfo(
         EXIT_FAILED,
         "An unexpected error; the saved checkpoint stays.",

@@ -6,9 +6,15 @@ With :mod:`fulfillment_cli.domain.codes` the one source for ``fulfil explain``, 
 
 from __future__ import annotations
 
+import shlex
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
+from fulfillment_cli.domain.codes import CODES
 from fulfillment_cli.domain.stages import Stage
+
+if TYPE_CHECKING:
+    from fulfillment_cli.domain.checkpoint import Checkpoint
 
 
 @dataclass(frozen=True, slots=True)
@@ -79,3 +85,19 @@ STAGE_INFO: dict[Stage, StageInfo] = {
         "Nothing is reserved. `fulfil explain CODE` says what its error asks for.",
     ),
 }
+
+
+def safe_to_do(checkpoint: Checkpoint, directory: str) -> str:
+    """The hint for one task: its stage's, with what is known of it in place of words."""
+    hint = STAGE_INFO[checkpoint.stage].hint
+    error = checkpoint.error
+    if checkpoint.stage is Stage.FAILED and error is not None and error.code in CODES:
+        hint = CODES[error.code].hint
+    if checkpoint.intent is not None:
+        hint = f"What may have been sent is looked up first. {hint}"
+    return with_directory(hint, directory)
+
+
+def with_directory(hint: str, directory: str) -> str:
+    """A hint whose commands can be run as they stand."""
+    return hint.replace("--directory DIR", f"--directory {shlex.quote(directory)}")

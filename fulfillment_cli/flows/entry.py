@@ -71,10 +71,12 @@ async def find_or_make(runtime: Runtime, entry: Entry) -> Checkpoint:
             code="POLICY_FIXED",
         )
     if entry.flow not in (there.flow, Flow.CHECKPOINT, Flow.SESSION):
+        fitting = dict.fromkeys((there.flow, Flow.CHECKPOINT, Flow.SESSION))
+        commands = " or ".join(f"`fulfil {flow}`" for flow in fitting)
         raise UsageError(
             f"Task {there.id} belongs to `{there.flow}`.",
             code="FLOW_MISMATCH",
-            hint=f"Use `fulfil {there.flow}`, or `checkpoint` or `session`, which enter any task.",
+            hint=f"Use {commands} with --directory DIR.",
         )
     return there
 

@@ -9,6 +9,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from fulfillment_cli.domain.checkpoint import Checkpoint
+from fulfillment_cli.domain.codes import CODES
 from fulfillment_cli.domain.errors import OutcomeUnknown
 from fulfillment_cli.domain.operations import Kind, Operation, Verdict
 from fulfillment_cli.domain.order import Intent, Issue, Reservation, Shipment, Uncertainty
@@ -128,18 +129,23 @@ def _committed(checkpoint: Checkpoint, operation: Operation) -> tuple[Stage, dic
     return stages[operation.kind], changes
 
 
+def _why_refused(operation: Operation, code: str) -> str:
+    """The code's meaning and the operation's key; a ledger may have codes that we do not know."""
+    info = CODES.get(code)
+    if info is None:
+        return f"The ledger refused {operation.key}: {code}."
+    return f"{info.meaning.removesuffix('.')} ({operation.key})."
+
+
 def _refused(
     checkpoint: Checkpoint, operation: Operation, verdict: Verdict
 ) -> tuple[Stage, dict[str, object]]:
     """Where a rejection or a conflict takes the task; the first error is always kept."""
     code = str(verdict.code)
-    issue = Issue(code=code, message=f"The ledger refused {operation.key}: {code}.")
+    issue = Issue(code=code, message=_why_refused(operation, code))
     if operation.kind is Kind.RELEASE:
         if verdict.state == "rejected":
-            issue = Issue(
-                code="COMPENSATION_RELEASE_REJECTED",
-                message=f"The ledger refused {operation.key}: {code}.",
-            )
+            issue = Issue(code="COMPENSATION_RELEASE_REJECTED", message=issue.message)
         return Stage.NEEDS_REVIEW, {"compensation_error": issue}
     if verdict.state == "conflict":
         return Stage.NEEDS_REVIEW, {"error": issue}

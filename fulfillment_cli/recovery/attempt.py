@@ -13,6 +13,7 @@ from fulfillment_cli.domain.checkpoint import Checkpoint
 from fulfillment_cli.domain.errors import FulfilError, PlanMismatch
 from fulfillment_cli.domain.order import DeadLetter, Issue, JsonObject
 from fulfillment_cli.domain.stages import RECOVERABLE, Stage
+from fulfillment_cli.domain.text import counted
 from fulfillment_cli.flows.steps import drive, reached
 from fulfillment_cli.flows.task_run import TaskRun
 from fulfillment_cli.recovery.backoff import delay
@@ -154,8 +155,8 @@ def _failed(run: TaskRun, found: Stage, issue: Issue, retry: Retry, *, give_up: 
     extra = _extra(run, found) | {"attempt": attempts, "code": issue.code}
     if dead:
         log.error(
-            "%s: dead letter at %s: %s after %d attempts",
-            *(_name(run), checkpoint.stage, issue.code, attempts),
+            "%s: dead letter at %s: %s after %s",
+            *(_name(run), checkpoint.stage, issue.code, counted(attempts, "attempt")),
             extra=extra,
         )
         return outcome_of(run, found, "dead-letter", issue)

@@ -174,7 +174,7 @@ async def _resubmit(run: TaskRun, decision: Decision) -> FlowResult:
     """
     checkpoint, new_id = run.checkpoint, str(decision.new_id)
     if checkpoint.stage not in (Stage.FAILED, Stage.COMPENSATED):
-        raise _refused(checkpoint, decision.action, "only a failed or compensated one is")
+        raise _refused(checkpoint, decision.action, "it is neither failed nor compensated")
     if checkpoint.order is None:
         raise UsageError(f"Task {checkpoint.id} has no saved order.", code="NO_ORDER")
     store = run.runtime.store

@@ -114,8 +114,8 @@ class Pass:
             "not done": ("blocked", "skipped", "broken", "stopped"),
         }
         rows = [["step", "found", *columns]]
-        for stage, count in self.found.items():
+        for stage in (one for one in Stage if self.found.get(one)):
             mine = [one for one in self.outcomes if (one.found or Stage.QUEUED) == stage]
             cells = [str(sum(one.result in names for one in mine)) for names in columns.values()]
-            rows.append([stage, str(count), *cells])
+            rows.append([stage.value, str(self.found[stage]), *cells])
         return rows

@@ -18,7 +18,7 @@ from fulfillment_cli.adapters.clock import to_timestamp
 from fulfillment_cli.domain.errors import FulfilError, UsageError
 from fulfillment_cli.domain.exits import EXIT_OF_STAGE
 from fulfillment_cli.domain.order import printable
-from fulfillment_cli.domain.stage_info import STAGE_INFO
+from fulfillment_cli.domain.stage_info import STAGE_INFO, safe_to_do
 from fulfillment_cli.version import __version__
 from fulfillment_cli.viewing.lanes import draw
 from fulfillment_cli.viewing.spans import exact
@@ -90,9 +90,6 @@ def render(
 ) -> str:
     """A story's page; as an exhibit it has its title, and leads back to the index."""
     checkpoint = story.checkpoint
-    hint = STAGE_INFO[checkpoint.stage].hint
-    if checkpoint.intent is not None:
-        hint = f"What may have been sent is looked up first. {hint}"
     return _render(
         "task.html.j2",
         story=story,
@@ -100,7 +97,7 @@ def render(
         chart=draw(story),
         facts=_facts(story, outside),
         info=STAGE_INFO[checkpoint.stage],
-        hint=hint,
+        hint=safe_to_do(checkpoint, str(story.directory)),
         tone=_tone(story),
         following=following,
         exhibit=exhibit,

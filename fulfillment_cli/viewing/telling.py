@@ -6,6 +6,8 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, Literal
 
+from fulfillment_cli.domain.text import counted
+
 Lane = Literal["runner", "model", "ledger", "person"]
 Tone = Literal["plain", "good", "warn", "bad"]
 Mark = Literal["crash", "resume", "decision", "unknown"]
@@ -145,7 +147,7 @@ def _attempt_failed(data: Data) -> Told:
 
 
 def _dead_letter(data: Data) -> Told:
-    text = f"given up after {data.get('attempts')} attempts: {data.get('code')}"
+    text = f"given up after {counted(data.get('attempts', 0), 'attempt')}: {data.get('code')}"
     return Told("runner", text, "bad")
 
 

@@ -159,7 +159,7 @@ async def test_options_then_variables_then_configuration(
     dead = await run(*command, "--enable", **variables).wait()
     assert [task["result"] for task in document(dead, 3)["tasks"]] == ["dead-letter"]
     assert "queued: 1 interrupted" in dead.stderr
-    assert "task: dead letter at queued: MODEL_UNAVAILABLE after 1 attempts" in dead.stderr
+    assert "task: dead letter at queued: MODEL_UNAVAILABLE after 1 attempt\n" in dead.stderr
     wrong = await run(*command, MAX_RETRY_ATTEMPTS="none").wait()
     assert wrong.status == 2
 
