@@ -28,6 +28,9 @@ from fulfillment_cli.domain.origin import is_bare, origin_of
 
 SERVICE_TOKEN_VARIABLE = "FULFIL_SERVICE_TOKEN"
 
+PACKAGED = "the packaged default"
+"""Where the configuration comes from where there is no ``ditto.yaml``."""
+
 
 class _Section(BaseModel):
     model_config = ConfigDict(frozen=True, extra="forbid")
@@ -121,7 +124,7 @@ class Settings(_Section):
     """The whole configuration.
 
     Attributes:
-        source: Where it was read from, for messages: a file's name or ``packaged default``.
+        source: Where it was read from, for messages: a file's name or :data:`PACKAGED`.
         env: What ``.env`` and the environment hold; secret, never printed.
     """
 
@@ -130,7 +133,7 @@ class Settings(_Section):
     model: ModelSettings = ModelSettings()
     sandbox: SandboxSettings = SandboxSettings()
     recovery: RecoverySettings = RecoverySettings()
-    source: str = "packaged default"
+    source: str = PACKAGED
     env: dict[str, SecretStr] = Field(default_factory=dict, repr=False)
 
     @model_validator(mode="after")
@@ -245,7 +248,7 @@ def _read_config(config: Path | None) -> tuple[str, str, Path]:
     except (OSError, UnicodeDecodeError) as error:
         raise _invalid(str(path), f"cannot be read ({_brief(error)})") from None
     packaged = files("fulfillment_cli").joinpath("ditto.yaml")
-    return packaged.read_text(encoding="utf-8"), "packaged default", Path()
+    return packaged.read_text(encoding="utf-8"), PACKAGED, Path()
 
 
 def _environment(env_file: Path | None) -> dict[str, str]:

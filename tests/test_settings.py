@@ -67,7 +67,7 @@ def refused(content: Any) -> str:
 
 def test_without_a_file_the_packaged_default_applies_and_says_so() -> None:
     settings = load_settings()
-    assert settings.source == "packaged default"
+    assert settings.source == "the packaged default"
     assert isinstance(settings.select(), LocalProvider)
     assert settings.sandbox.network == ()
 

@@ -13,7 +13,7 @@ from fulfillment_cli.domain.order import printable
 from fulfillment_cli.flows.creation import find
 from fulfillment_cli.report import Report, task_report
 from fulfillment_cli.runtime import open_runtime
-from fulfillment_cli.settings import load_settings
+from fulfillment_cli.settings import PACKAGED, load_settings
 
 if TYPE_CHECKING:
     from fulfillment_cli.cli.options import FlowOptions
@@ -97,8 +97,8 @@ def _announce(invocation: Invocation, settings: Settings, target: Target, follow
     Whoever sees this process killed can go on with it.
     """
     invocation.continue_with = following
-    if settings.source == "packaged default":
-        invocation.say("config: packaged default (there is no ditto.yaml here)")
+    if settings.source == PACKAGED:
+        invocation.say(f"config: {PACKAGED} (there is no ditto.yaml here)")
     if target.new_directory:
         invocation.say(f"directory: {printable(str(target.directory))}")
         invocation.say(f"continue: {printable(following)}")

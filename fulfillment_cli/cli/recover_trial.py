@@ -14,7 +14,7 @@ from fulfillment_cli.domain.text import counted
 from fulfillment_cli.experiments.interrupted import STAGES, interrupt
 from fulfillment_cli.experiments.lab import random_order
 from fulfillment_cli.report import Line, Report
-from fulfillment_cli.settings import load_settings
+from fulfillment_cli.settings import PACKAGED, load_settings
 
 MARK = ".made-by-fulfil-recover-create"
 """Stands in every directory that was made for a trial; only those are ever removed."""
@@ -47,7 +47,7 @@ async def _create(options: RecoveryOptions, root: Path, count: int) -> Report:
         for name, value in options.repeated().items()
         for part in (f"--{name.replace('_', '-')}", value)
     ]
-    if settings.source != "packaged default" and options.config is None:
+    if settings.source != PACKAGED and options.config is None:
         repeated += ["--config", str(Path(settings.source).absolute())]
     if options.env_file is None and Path(".env").is_file():
         repeated += ["--env-file", str(Path(".env").absolute())]

@@ -118,7 +118,7 @@ def test_the_packaged_default_is_told(cli: Cli) -> None:
     done = cli.run("checkpoint", "--directory", directory)
 
     assert done.status == 0
-    assert done.stderr == "config: packaged default (there is no ditto.yaml here)\n"
+    assert done.stderr == "config: the packaged default (there is no ditto.yaml here)\n"
     assert cli.run("checkpoint", "--directory", directory, "--quiet").stderr == ""
 
 
