@@ -26,7 +26,7 @@ _PRELOAD = [
     "fulfillment_cli.report",
     "openai",
     "reference_service.server",
-    "reference_service.__main__",
+    "reference_service.command",
 ]
 
 _context = multiprocessing.get_context("forkserver")

@@ -35,7 +35,7 @@ def serve(arguments: list[str], token: str, stdout: str, kill_at: int | None, lo
             os.kill(os.getpid(), signal.SIGKILL)
 
     _wrap(reached)
-    from reference_service.__main__ import main
+    from reference_service.command import main
 
     sys.exit(main(arguments))
 

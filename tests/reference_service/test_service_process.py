@@ -22,7 +22,7 @@ Start = Callable[..., Any]
 # operation. The product knows nothing of this.
 KILLED_AT = """
 import os, signal, sys
-from reference_service import __main__, handler, ledger
+from reference_service import command, handler, ledger
 
 boundary, kind = sys.argv.pop(1), sys.argv.pop(1)
 
@@ -57,7 +57,7 @@ if boundary == "before the answer":
     wrap(handler.Handler, "_send", before=lambda self, answer: answer.body.get("kind") == kind)
 if boundary == "after the answer":
     wrap(handler.Handler, "_send", after=lambda self, answer: answer.body.get("kind") == kind)
-sys.exit(__main__.main(sys.argv[1:]))
+sys.exit(command.main(sys.argv[1:]))
 """
 COMMITTED = ("after the commit", "before the answer", "after the answer")
 CLAIMED = ("claimed", "before the commit", *COMMITTED)
@@ -174,8 +174,8 @@ time.sleep(60)
 """
 WITHOUT_PRCTL = INTERMEDIATE.replace(
     '"-m", "reference_service"',
-    '"-c", "import sys; from reference_service import __main__, parent;'
-    ' parent._ask_kernel = lambda: False; sys.exit(__main__.main())"',
+    '"-c", "import sys; from reference_service import command, parent;'
+    ' parent._ask_kernel = lambda: False; sys.exit(command.main())"',
 )
 
 
