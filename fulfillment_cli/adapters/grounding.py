@@ -31,6 +31,7 @@ from fulfillment_cli.adapters.address_edges import (
     too_long,
 )
 from fulfillment_cli.adapters.ambiguity import labelled_otherwise, quantity_choices, sku_choices
+from fulfillment_cli.adapters.cancelling import taken_back
 
 _SKU = re.compile(r"[A-Za-z0-9_-]+")
 _NUMBER = re.compile(r"\d+")
@@ -123,6 +124,8 @@ class Grounded:
 
 def ground(text: str, *, sku: str, quantity: int, address: str) -> Grounded:
     """Find the three facts in the text, apart from each other."""
+    if taken_back(text):
+        return Grounded(missing="the text cancels an order or says what not to send")
     skus = [span for span in _sku_spans(text) if text[slice(*span)] == sku]
     if not skus:
         return Grounded(missing=f"sku {sku!r} is not a whole token of the text")

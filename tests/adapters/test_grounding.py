@@ -114,6 +114,45 @@ def test_an_address_that_is_refused_is_not_taken_for_known() -> None:
     assert not ground(text, sku="LAMP-2040", quantity=4, address=swallowed).address
 
 
+# -- orders that are taken back ------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "Do not send 2 of SKU-731 to Dock-North.",
+        "Please don't ship 2 x SKU-731 to Dock-North.",
+        "Please cancel order 9: 2 of SKU-731 to Dock-North.",
+        "We no longer need 2 of SKU-731 to Dock-North.",
+        "SKU: SKU-731; quantity: 2; delivery address: Dock-North. This order has been cancelled.",
+        "Bitte stornieren: 2 x SKU-731 nach Dock-North.",
+        "Bitte 2 x SKU-731 nicht liefern nach Dock-North.",
+        "Veuillez annuler: 2 x SKU-731 à Dock-North.",
+        "Por favor no envíen 2 x SKU-731 a Dock-North.",
+        "请取消 2 件 SKU-731 到 Dock-North。",
+        "Отмените 2 шт SKU-731, адрес: Dock-North.",
+    ],
+)
+def test_an_order_that_is_taken_back_is_none(text: str) -> None:
+    assert why_not(text) == "the text cancels an order or says what not to send"
+
+
+@pytest.mark.parametrize(
+    "more",
+    [
+        "Do not bend.",
+        "Please do not call before nine.",
+        "Don't deliver on Sundays.",
+        "Do not ship before Monday.",
+        "We cancelled our newsletter.",
+        "Nicht stürzen!",
+        "No llamar.",
+    ],
+)
+def test_what_is_not_to_be_done_otherwise_leaves_the_order(more: str) -> None:
+    assert why_not(f"{more}\n\n{form()}") is None
+
+
 # -- whole addresses -----------------------------------------------------------------------------
 
 LONG = "Unit 4, 12 Main Street, Leeds LS10 1AB"
