@@ -8,13 +8,15 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Callable
-from contextlib import AbstractAsyncContextManager, suppress
+from collections.abc import Callable, Iterator
+from contextlib import AbstractAsyncContextManager, contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 
+from fulfillment_cli.adapters.checkpoint_reader import FILE_NAME, CheckpointReader
 from fulfillment_cli.adapters.clock import Clock, to_timestamp
 from fulfillment_cli.adapters.looking import open_to_look
+from fulfillment_cli.adapters.task_directory import TaskDirectory
 from fulfillment_cli.adapters.task_queue import Standing
 from fulfillment_cli.domain.errors import FulfilError, LedgerError, StoreError
 from fulfillment_cli.domain.order import Issue
@@ -95,7 +97,7 @@ class Sweep:
         ledger_id = await self._given_ledger(directories)
         candidates: list[Candidate] = []
         for directory in directories:
-            candidates += await self._look(one, directory, ledger_id)
+            candidates += self._look(one, directory, ledger_id)
         one.planned = sorted(candidates)[: options.limit]
         for stage in Stage:
             if stage in RECOVERABLE:
@@ -103,7 +105,7 @@ class Sweep:
                 log.info("%s: %d interrupted", stage, count, extra={"step": str(stage)})
         if one.planned and not options.dry_run:
             await self._work(one)
-        await self._count_left(one, directories)
+        self._count_left(one, directories)
         return one
 
     async def _given_ledger(self, directories: list[Path]) -> str | None:
@@ -116,17 +118,17 @@ class Sweep:
         except LedgerError:
             return None  # each task finds out for itself, and is tried again
 
-    async def _look(self, one: Pass, directory: Path, ledger_id: str | None) -> list[Candidate]:
+    def _look(self, one: Pass, directory: Path, ledger_id: str | None) -> list[Candidate]:
         """The directory's tasks that may be continued now."""
         ids: list[tuple[str, str]] = []
         standing = Standing()
         try:
-            async with self._open(directory) as runtime:
-                to_make = self._to_make(runtime)
-                if runtime.has_tasks:
-                    standing = runtime.store.standing()
-                    if self._has_its_ledger(runtime):
-                        ids = runtime.store.recoverable_ids(_ALL, ledger_id)
+            with self._tasks(directory) as store:
+                to_make = self._to_make(directory, store)
+                if store is not None:
+                    standing = store.standing()
+                    if self._has_its_ledger(directory):
+                        ids = store.recoverable_ids(_ALL, ledger_id)
         except FulfilError as error:
             one.broken += disposition(error) is Disposition.BROKEN
             _tell(one, str(directory), error, logging.ERROR)
@@ -139,20 +141,31 @@ class Sweep:
             ids = [to_make, *ids]
         return [Candidate(updated_at, directory, task) for updated_at, task in ids]
 
-    def _to_make(self, runtime: Runtime) -> tuple[str, str] | None:
+    @contextmanager
+    def _tasks(self, directory: Path) -> Iterator[CheckpointReader | None]:
+        """The directory's tasks, to look at; none where the first one was only begun."""
+        if not (directory / FILE_NAME).exists():
+            yield None
+            return
+        with open_to_look(directory, self._clock) as store:
+            yield store
+
+    def _to_make(self, directory: Path, store: CheckpointReader | None) -> tuple[str, str] | None:
         """When the directory's first task was begun, and its id, where it has no row yet."""
-        fixture = begun(runtime.directory.path)
+        fixture = begun(directory)
         if fixture is None:
             return None
-        if runtime.has_tasks and fixture.task_id in runtime.store.task_ids():
+        if store is not None and fixture.task_id in store.task_ids():
             return None
         if (fixture.service_url is None) != (self._options.service_url is None):
             return None  # another sweep's
-        return to_timestamp(runtime.directory.fixture_path.stat().st_mtime), fixture.task_id
+        at = TaskDirectory(directory).fixture_path.stat().st_mtime
+        return to_timestamp(at), fixture.task_id
 
-    def _has_its_ledger(self, runtime: Runtime) -> bool:
+    def _has_its_ledger(self, directory: Path) -> bool:
         """Whether the directory's tasks can be continued without a ``--service-url``."""
-        return self._options.service_url is not None or runtime.directory.service_database.exists()
+        own = TaskDirectory(directory).service_database
+        return self._options.service_url is not None or own.exists()
 
     async def _work(self, one: Pass) -> None:
         """Do what was planned: directories side by side, the tasks of each in their order."""
@@ -245,14 +258,13 @@ class Sweep:
         issue = one.problems[str(directory)]
         one.outcomes += [Outcome(directory, task, _RESULTS[what], issue=issue) for task in tasks]
 
-    async def _count_left(self, one: Pass, directories: list[Path]) -> None:
+    def _count_left(self, one: Pass, directories: list[Path]) -> None:
         for directory in directories:
-            with suppress(FulfilError):  # told when it was looked at
-                async with self._open(directory) as runtime:
-                    one.begun += self._to_make(runtime) is not None
-            # Also where it cannot be written.
-            with suppress(FulfilError), open_to_look(directory, self._clock) as store:
-                one.left += store.standing()
+            # What cannot be read was told when it was looked at.
+            with suppress(FulfilError), self._tasks(directory) as store:
+                one.begun += self._to_make(directory, store) is not None
+                if store is not None:
+                    one.left += store.standing()
 
     def _open(
         self, directory: Path, model: SharedModel | None = None
